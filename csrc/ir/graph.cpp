@@ -1,0 +1,90 @@
+#include "ir/graph.h"
+
+#include <atomic>
+
+namespace torch_xla::ir {
+namespace {
+
+uint64_t next_epoch() {
+  static std::atomic<uint64_t> epoch{0};
+  return ++epoch;
+}
+
+// Depth-first without recursion: a frame is a node and the operand to look at next.
+struct Frame {
+  Node* node;
+  uint32_t next_operand;
+};
+
+class Walker {
+ public:
+  explicit Walker(Graph& graph) : graph_(graph), epoch_(next_epoch()) {}
+
+  void visit_from(Node* root) {
+    enter(root);
+    while (!stack_.empty()) {
+      Frame& frame = stack_.back();
+      const auto operands = frame.node->operands();
+      if (frame.next_operand < operands.size()) {
+        Node* operand = operands[frame.next_operand++].node.get();
+        enter(operand);
+      } else {
+        Node* node = frame.node;
+        stack_.pop_back();
+        leave(node);
+      }
+    }
+  }
+
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  void enter(Node* node) {
+    if (node->visit.epoch == epoch_) return;
+    node->visit = {epoch_, 0, 0};
+    if (node->operands().empty()) {
+      leave(node);
+    } else {
+      stack_.push_back({node, 0});
+    }
+  }
+
+  void leave(Node* node) {
+    node->visit.position = static_cast<uint32_t>(graph_.order.size());
+    graph_.order.push_back(node);
+    uint64_t hash = node->local_hash();
+    for (const Value& operand : node->operands()) {
+      ++operand.node->visit.uses;
+      hash = mix(hash, uint64_t{operand.node->visit.position} << 16 | operand.index);
+    }
+    graph_.key.add(hash);
+    if (&node->op() == &kDeviceData) {
+      graph_.parameters.push_back(node);
+    } else if (&node->op() == &kScalar) {
+      graph_.scalars.push_back(node);
+    }
+  }
+
+  Graph& graph_;
+  const uint64_t epoch_;
+  std::vector<Frame> stack_;
+};
+
+}  // namespace
+
+std::mutex& graph_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+Graph walk(std::span<const Value> roots) {
+  Graph graph;
+  Walker walker(graph);
+  for (const Value& root : roots) walker.visit_from(root.node.get());
+  for (const Value& root : roots) {
+    graph.key.add(uint64_t{root.node->visit.position} << 16 | root.index);
+  }
+  return graph;
+}
+
+}  // namespace torch_xla::ir

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "ir/hash.h"
+#include "ir/node.h"
+
+namespace torch_xla::ir {
+
+// The graph below some roots, in the order in which it is lowered.
+//
+// The key is made in the walk: every node mixes its local hash with the positions of its operands,
+// so it tells apart a + a from a + b, and a shared subgraph from a repeated one. Equal keys mean
+// one compiled program serves both, with parameters and scalars bound by position.
+struct Graph {
+  std::vector<Node*> order;       // operands before users; leaves included
+  std::vector<Node*> parameters;  // device data leaves, by first use
+  std::vector<Node*> scalars;     // scalar leaves, by first use
+  Hash128 key;
+};
+
+// Walks mark nodes, so two walks must not run at once: hold this while one runs and while the
+// marks (Node::visit) are read.
+std::mutex& graph_mutex();
+
+// Post-order walk from `roots` (not owned; they must outlive the graph). Iterative: depth is
+// bounded by memory only.
+Graph walk(std::span<const Value> roots);
+
+}  // namespace torch_xla::ir

@@ -1,0 +1,150 @@
+#include "ir/lowering.h"
+
+#include <array>
+
+namespace torch_xla::ir {
+namespace {
+
+ElementType element_type(ScalarClass kind) {
+  switch (kind) {
+    case ScalarClass::kF32: return ElementType::kF32;
+    case ScalarClass::kF64: return ElementType::kF64;
+    default: return ElementType::kS64;
+  }
+}
+
+// Numbers narrow as a cast would: integers wrap, and "not zero" is true.
+stablehlo::Value narrow(stablehlo::Builder& builder, stablehlo::Value number, ElementType type) {
+  if (type == ElementType::kU64 && number.element_type() == ElementType::kS64) {
+    return builder.bitcast_convert(number, type);
+  }
+  return builder.convert(number, type);
+}
+
+std::string describe_node(const Node& node) {
+  std::string text = std::string(node.op().name) + '(';
+  for (size_t i = 0; i < node.operands().size(); ++i) {
+    if (i) text += ", ";
+    text += node.operand(i).shape().to_string();
+  }
+  text += ')';
+  if (const std::string where = describe(node.location()); !where.empty()) text += " at " + where;
+  return text;
+}
+
+}  // namespace
+
+stablehlo::Value Lowering::operand(size_t i) const {
+  const Value& value = node_->operand(i);
+  return values_[value.node->visit.position][value.index];
+}
+
+stablehlo::Value Lowering::operand(size_t i, ElementType type) const {
+  const stablehlo::Value value = operand(i);
+  return value.builder().convert(value, type);
+}
+
+std::vector<stablehlo::Value> Lowering::operands() const {
+  std::vector<stablehlo::Value> values;
+  for (size_t i = 0; i < num_operands(); ++i) values.push_back(operand(i));
+  return values;
+}
+
+stablehlo::Value Lowering::leaf(const Node& node) const {
+  return values_[node.visit.position].front();
+}
+
+void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
+  for (size_t i = 0; i < graph.parameters.size(); ++i) {
+    const Node& leaf = *graph.parameters[i];
+    stablehlo::ArgumentAttributes attributes;
+    if (i < options_.parameter_aliases.size()) {
+      const int64_t alias = options_.parameter_aliases[i];
+      if (alias >= 0) attributes.aliased_output = static_cast<int>(alias);
+      attributes.donated = alias == -2;
+    }
+    if (i < options_.parameter_shardings.size()) {
+      attributes.sdy_sharding = options_.parameter_shardings[i];
+    }
+    const ShapeRef shape = leaf.output();
+    values_[leaf.visit.position] = {
+        builder_.parameter({shape.type, stablehlo::Dims(shape.dims)}, attributes)};
+  }
+
+  std::array<std::vector<const Node*>, static_cast<size_t>(ScalarClass::kCount)> classes;
+  for (const Node* leaf : graph.scalars) {
+    const auto kind = static_cast<ScalarPayload*>(leaf->payload())->kind;
+    classes[static_cast<size_t>(kind)].push_back(leaf);
+  }
+  for (size_t k = 0; k < classes.size(); ++k) {
+    if (classes[k].empty()) continue;
+    const auto kind = static_cast<ScalarClass>(k);
+    program.scalar_parameters.push_back(kind);
+    const auto count = static_cast<int64_t>(classes[k].size());
+    const stablehlo::Value packed = builder_.parameter({element_type(kind), {count}});
+    for (int64_t i = 0; i < count; ++i) {
+      const Node& leaf = *classes[k][static_cast<size_t>(i)];
+      const stablehlo::Value one = builder_.reshape(builder_.slice(packed, {i}, {i + 1}), {});
+      values_[leaf.visit.position] = {narrow(builder_, one, leaf.output().type)};
+    }
+  }
+}
+
+void Lowering::lower_node(const Node& node) {
+  node_ = &node;
+  if (options_.locations) {
+    std::string name = node.op().name;
+    if (const std::string where = describe(node.location()); !where.empty()) name += ' ' + where;
+    builder_.set_location(name);
+  }
+  Results results = [&] {
+    try {
+      return node.op().lower(*this, node);
+    } catch (const std::exception& error) {
+      throw LoweringError("cannot lower " + describe_node(node) + ": " + error.what());
+    }
+  }();
+  if (results.values.size() != node.num_outputs()) {
+    throw LoweringError("lowering of " + describe_node(node) + " gave " +
+                        std::to_string(results.values.size()) + " values instead of " +
+                        std::to_string(node.num_outputs()));
+  }
+  for (size_t i = 0; i < node.num_outputs(); ++i) {
+    const ShapeRef wanted = node.output(i);
+    const stablehlo::TensorType& got = results.values[i].type();
+    if (got.type != wanted.type || !(stablehlo::Dims(wanted.dims) == got.dims)) {
+      throw LoweringError("lowering of " + describe_node(node) + " gave " +
+                          stablehlo::to_string(got) + " where " + wanted.to_string() +
+                          " was declared");
+    }
+  }
+  values_[node.visit.position] = std::move(results.values);
+}
+
+LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
+                     const LoweringOptions& options) {
+  LoweredProgram program;
+  Lowering lowering(options);
+  lowering.values_.resize(graph.order.size());
+  lowering.bind_leaves(graph, program);
+  for (const Node* node : graph.order) {
+    if (&node->op() == &kDeviceData || &node->op() == &kScalar) continue;
+    lowering.lower_node(*node);
+  }
+  stablehlo::Values results;
+  for (const Value& root : roots) {
+    results.push_back(lowering.values_[root.node->visit.position][root.index]);
+  }
+  std::vector<stablehlo::ArgumentAttributes> attributes;
+  if (!options.output_shardings.empty()) {
+    attributes.resize(results.size());
+    for (size_t i = 0; i < attributes.size(); ++i) {
+      attributes[i].sdy_sharding = options.output_shardings[i];
+    }
+  }
+  lowering.builder_.ret(results, attributes);
+  program.module = lowering.builder_.module(options.name);
+  return program;
+}
+
+}  // namespace torch_xla::ir

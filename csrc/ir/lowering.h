@@ -1,0 +1,74 @@
+#pragma once
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/node.h"
+#include "stablehlo/builder.h"
+
+namespace torch_xla::ir {
+
+// A program as the executor runs it. Its parameters are the graph's device data in order, then one
+// packed vector for each scalar class in use (f32, f64, i64 in this order).
+struct LoweredProgram {
+  std::string module;  // StableHLO text
+  std::vector<ScalarClass> scalar_parameters;
+};
+
+struct LoweringOptions {
+  std::string name = "main";
+  // parameter_aliases[i] >= 0: parameter i may be donated to that output (tf.aliasing_output).
+  // -2: may be donated to any (jax.buffer_donor). Empty: none.
+  std::vector<int64_t> parameter_aliases;
+  // Raw text of each parameter's and output's sharding attribute; empty: none.
+  std::vector<std::string> parameter_shardings;
+  std::vector<std::string> output_shardings;
+  // The f32 dot and convolution precision: "DEFAULT", "HIGH" or "HIGHEST".
+  std::string matmul_precision = "DEFAULT";
+  bool locations = false;  // emit loc("...") with op and Python line
+};
+
+// An op could not be lowered: names the op, its operand shapes and the Python line that made it.
+class LoweringError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What an op's lowering sees: the builder and the StableHLO values of the node's operands.
+class Lowering {
+ public:
+  stablehlo::Builder& builder() { return builder_; }
+  stablehlo::Builder* operator->() { return &builder_; }
+
+  stablehlo::Value operand(size_t i) const;
+  // Converted to `type` first.
+  stablehlo::Value operand(size_t i, ElementType type) const;
+  size_t num_operands() const { return node_->operands().size(); }
+  std::vector<stablehlo::Value> operands() const;
+
+  // A rank-0 constant.
+  stablehlo::Value number(double number, ElementType type) { return builder_.scalar(number, type); }
+  stablehlo::Value leaf(const Node& node) const;
+  const std::string& matmul_precision() const { return options_.matmul_precision; }
+
+ private:
+  friend LoweredProgram lower(const Graph&, std::span<const Value>, const LoweringOptions&);
+  explicit Lowering(const LoweringOptions& options) : options_(options) {}
+
+  void bind_leaves(const Graph& graph, LoweredProgram& program);
+  void lower_node(const Node& node);
+
+  const LoweringOptions& options_;
+  stablehlo::Builder builder_;
+  const Node* node_ = nullptr;
+  std::vector<std::vector<stablehlo::Value>> values_;  // by the node's position in the walk
+};
+
+// Requires the marks of the walk that made `graph` (hold graph_mutex since).
+LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
+                     const LoweringOptions& options);
+
+}  // namespace torch_xla::ir

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "stablehlo/builder.h"
+
+namespace torch_xla::ir {
+
+class Lowering;
+class Node;
+
+// What lowering a node gives: one StableHLO value for each of its outputs.
+struct Results {
+  std::vector<stablehlo::Value> values;
+  Results(stablehlo::Value value) : values{value} {}  // NOLINT: one output is the usual case
+  Results(std::initializer_list<stablehlo::Value> list) : values(list) {}
+  Results(std::vector<stablehlo::Value> list) : values(std::move(list)) {}  // NOLINT
+};
+
+// One operation of the IR: its printed name and its meaning in StableHLO. Ops are constants with
+// static storage; a node refers to its op by address and hashes its name.
+struct Op {
+  using LowerFunction = Results (*)(Lowering&, const Node&);
+
+  Op(const char* name, LowerFunction lower);
+  Op(const Op&) = delete;
+
+  const char* name;  // as printed in dumps and errors: "aten::mm", "xla::device_data"
+  LowerFunction lower;
+  uint64_t hash;  // of the name: equal in every process, so that graph keys are too
+};
+
+}  // namespace torch_xla::ir
