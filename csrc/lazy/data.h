@@ -1,0 +1,50 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+#include "ir/node.h"
+#include "pjrt/buffer.h"
+
+namespace torch_xla::lazy {
+
+// An array on a device, or the promise of one: what a device-data leaf of the IR stands for.
+// Its contents never change; an in-place update of a tensor makes its storage point elsewhere.
+class DeviceData final : public ir::Payload {
+ public:
+  explicit DeviceData(c10::Device device) : device_(device) {}
+  DeviceData(c10::Device device, std::unique_ptr<pjrt::Buffer> buffer)
+      : device_(device), buffer_(std::move(buffer)) {}
+
+  // The leaf node for new data of this shape.
+  static ir::Value leaf(ir::ShapeRef shape, std::shared_ptr<DeviceData> data);
+  // The data behind a value, or null when it is not a device-data leaf.
+  static DeviceData* of(const ir::Value& value);
+
+  c10::Device device() const { return device_; }
+
+  // Blocks while the program that makes it is being compiled elsewhere. Throws what that threw, or
+  // an error when the buffer was donated.
+  pjrt::Buffer& buffer() const;
+  void fulfil(std::unique_ptr<pjrt::Buffer> buffer) { buffer_ = std::move(buffer); }
+  void fail(std::exception_ptr error) { error_ = error; }
+  bool failed() const { return error_ != nullptr; }
+  bool has_buffer() const { return buffer_ != nullptr; }
+  // Host bytes of a broken promise's or real buffer's contents.
+  size_t bytes() const { return buffer_ ? buffer_->host_bytes() : 0; }
+
+  // Storages whose current contents this is. At zero only graphs use it, and a program that runs
+  // them may take the buffer for its outputs.
+  std::atomic<int32_t> storages{0};
+
+ private:
+  c10::Device device_;
+  std::unique_ptr<pjrt::Buffer> buffer_;
+  std::exception_ptr error_;
+};
+
+}  // namespace torch_xla::lazy

@@ -1,0 +1,77 @@
+#include "lazy/dtype.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+
+namespace torch_xla::lazy {
+namespace {
+
+using at::ScalarType;
+using pjrt::BufferType;
+using stablehlo::ElementType;
+
+struct Row {
+  ScalarType torch;
+  ElementType stablehlo;
+  BufferType pjrt;
+};
+
+constexpr Row kRows[] = {
+    {ScalarType::Float, ElementType::kF32, BufferType::kF32},
+    {ScalarType::Long, ElementType::kS64, BufferType::kS64},
+    {ScalarType::Bool, ElementType::kPred, BufferType::kPred},
+    {ScalarType::BFloat16, ElementType::kBF16, BufferType::kBF16},
+    {ScalarType::Half, ElementType::kF16, BufferType::kF16},
+    {ScalarType::Double, ElementType::kF64, BufferType::kF64},
+    {ScalarType::Int, ElementType::kS32, BufferType::kS32},
+    {ScalarType::Byte, ElementType::kU8, BufferType::kU8},
+    {ScalarType::Char, ElementType::kS8, BufferType::kS8},
+    {ScalarType::Short, ElementType::kS16, BufferType::kS16},
+    {ScalarType::ComplexFloat, ElementType::kC64, BufferType::kC64},
+    {ScalarType::ComplexDouble, ElementType::kC128, BufferType::kC128},
+    {ScalarType::UInt16, ElementType::kU16, BufferType::kU16},
+    {ScalarType::UInt32, ElementType::kU32, BufferType::kU32},
+    {ScalarType::UInt64, ElementType::kU64, BufferType::kU64},
+    {ScalarType::Float8_e5m2, ElementType::kF8E5M2, BufferType::kF8E5M2},
+    {ScalarType::Float8_e4m3fn, ElementType::kF8E4M3FN, BufferType::kF8E4M3FN},
+    {ScalarType::Float8_e5m2fnuz, ElementType::kF8E5M2FNUZ, BufferType::kF8E5M2FNUZ},
+    {ScalarType::Float8_e4m3fnuz, ElementType::kF8E4M3FNUZ, BufferType::kF8E4M3FNUZ},
+    {ScalarType::Float8_e8m0fnu, ElementType::kF8E8M0FNU, BufferType::kF8E8M0FNU},
+};
+
+// Index of the row of each torch and StableHLO type, or -1.
+struct Tables {
+  std::array<int8_t, static_cast<size_t>(ScalarType::NumOptions)> by_torch;
+  std::array<int8_t, stablehlo::kElementTypeCount> by_stablehlo;
+  constexpr Tables() : by_torch{}, by_stablehlo{} {
+    by_torch.fill(-1);
+    by_stablehlo.fill(-1);
+    for (size_t i = 0; i < std::size(kRows); ++i) {
+      by_torch[static_cast<size_t>(kRows[i].torch)] = static_cast<int8_t>(i);
+      by_stablehlo[static_cast<size_t>(kRows[i].stablehlo)] = static_cast<int8_t>(i);
+    }
+  }
+};
+constexpr Tables kTables;
+
+const Row& row_of(ElementType type) {
+  const int row = kTables.by_stablehlo[static_cast<size_t>(type)];
+  TORCH_CHECK_TYPE(row >= 0, "StableHLO type ", stablehlo::mlir_name(type), " has no torch dtype");
+  return kRows[row];
+}
+
+}  // namespace
+
+ElementType element_type(ScalarType type) {
+  const auto index = static_cast<size_t>(type);
+  const int row = index < kTables.by_torch.size() ? kTables.by_torch[index] : -1;
+  TORCH_CHECK_TYPE(row >= 0, "the xla device has no tensors of dtype ", type);
+  return kRows[row].stablehlo;
+}
+
+ScalarType scalar_type(ElementType type) { return row_of(type).torch; }
+
+BufferType buffer_type(ElementType type) { return row_of(type).pjrt; }
+
+}  // namespace torch_xla::lazy

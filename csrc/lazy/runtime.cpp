@@ -1,0 +1,64 @@
+#include "lazy/runtime.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "pjrt/plugin.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+std::function<RuntimeConfig()> g_configurator;
+std::atomic<Runtime*> g_runtime{nullptr};
+thread_local c10::DeviceIndex t_current_device = 0;
+
+}  // namespace
+
+void set_runtime_configurator(std::function<RuntimeConfig()> configurator) {
+  g_configurator = std::move(configurator);
+}
+
+Runtime::Runtime(RuntimeConfig config) : config_(std::move(config)) {
+  client_ = pjrt::Client::create(pjrt::Plugin::load(config_.plugin_path), config_.client_options);
+}
+
+Runtime& Runtime::get() {
+  if (Runtime* runtime = g_runtime.load(std::memory_order_acquire)) return *runtime;
+  TORCH_CHECK(g_configurator, "the XLA runtime has no configuration: import torch_xla first");
+  // The configurator runs Python and may wait for the GIL, so it runs outside the lock; when two
+  // threads race, the first client wins.
+  RuntimeConfig config = g_configurator();
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (!g_runtime.load()) {
+    // Never destroyed: plugins do not survive the static destructors of other libraries.
+    g_runtime.store(new Runtime(std::move(config)), std::memory_order_release);
+  }
+  return *g_runtime.load();
+}
+
+bool Runtime::is_initialized() { return g_runtime.load(std::memory_order_acquire) != nullptr; }
+
+pjrt::Device* Runtime::device(c10::Device device) const {
+  const auto& devices = client_->addressable_devices();
+  const int index = device.index() < 0 ? 0 : device.index();
+  TORCH_CHECK(index < static_cast<int>(devices.size()), "no device xla:", index, ": the ",
+              config_.device_type, " plugin has ", devices.size(), " (xla:0 to xla:",
+              devices.size() - 1, ")");
+  return devices[static_cast<size_t>(index)];
+}
+
+c10::DeviceIndex current_device() { return t_current_device; }
+
+void set_current_device(c10::DeviceIndex index) {
+  if (index >= 0) t_current_device = index;
+}
+
+c10::Device normalize(c10::Device device) {
+  TORCH_CHECK(device.is_xla(), "expected an xla device, got ", device);
+  return device.has_index() ? device : c10::Device(c10::kXLA, current_device());
+}
+
+}  // namespace torch_xla::lazy

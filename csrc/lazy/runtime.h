@@ -1,0 +1,50 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "pjrt/client.h"
+
+namespace torch_xla::lazy {
+
+// Which plugin to drive and how. Chosen by the Python package from the environment.
+struct RuntimeConfig {
+  std::string device_type;  // "CPU", "TPU", "CUDA", ...: what PJRT_DEVICE says
+  std::string plugin_path;  // a shared library with GetPjrtApi
+  pjrt::Options client_options;
+};
+
+// Called once, at the first use of a device. It may throw; the next use asks again.
+void set_runtime_configurator(std::function<RuntimeConfig()> configurator);
+
+// The one PJRT client of the process. torch device xla:i is its i-th addressable device.
+class Runtime {
+ public:
+  // Made at the first call. Throws the configurator's or the plugin's error.
+  static Runtime& get();
+  static bool is_initialized();
+
+  const std::string& device_type() const { return config_.device_type; }
+  const RuntimeConfig& config() const { return config_; }
+  pjrt::Client& client() { return *client_; }
+  int device_count() const { return static_cast<int>(client_->addressable_devices().size()); }
+  // Throws c10::Error when there is no such device.
+  pjrt::Device* device(c10::Device device) const;
+
+ private:
+  explicit Runtime(RuntimeConfig config);
+
+  RuntimeConfig config_;
+  std::shared_ptr<pjrt::Client> client_;
+};
+
+// The device that "xla" without an index means in this thread.
+c10::DeviceIndex current_device();
+void set_current_device(c10::DeviceIndex index);
+// With an index, and checked to be an xla device.
+c10::Device normalize(c10::Device device);
+
+}  // namespace torch_xla::lazy

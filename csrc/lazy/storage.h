@@ -1,0 +1,71 @@
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <vector>
+
+#include "ir/view.h"
+#include "lazy/data.h"
+
+namespace torch_xla::lazy {
+
+// What is behind the data pointer of an xla tensor's c10::StorageImpl: the current contents of the
+// storage as a value of the IR. A tensor is a plain c10::TensorImpl over such a storage; a view is
+// nothing but its sizes, strides and offset (see ir/view.h for how it reads and writes).
+//
+// The contents are seen as one dense array, the base: its element type, sizes and strides are
+// those of the tensor that the storage was made for.
+class LazyStorage final : public c10::intrusive_ptr_target {
+ public:
+  LazyStorage(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
+              stablehlo::Dims strides)
+      : device_(device), type_(type), sizes_(std::move(sizes)), strides_(std::move(strides)) {}
+  ~LazyStorage() override;
+
+  // A new storage of `bytes` with the given base. `strides` empty: row-major.
+  static c10::Storage make(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
+                           stablehlo::Dims strides, size_t bytes);
+  // The lazy storage behind a c10 one, given one of bytes when it has none yet.
+  static LazyStorage& of(const c10::Storage& storage);
+
+  c10::Device device() const { return device_; }
+  ir::ElementType type() const { return type_; }
+  const stablehlo::Dims& sizes() const { return sizes_; }
+  const stablehlo::Dims& strides() const { return strides_; }  // empty: row-major
+
+  // The contents. Zeros when nothing was written yet (memory of torch.empty).
+  const ir::Value& value();
+  bool has_value() const { return static_cast<bool>(value_); }
+  void set_value(ir::Value value);
+  // Makes the base one of other sizes (same number of bytes or not); the contents are dropped.
+  void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
+
+  // True when the contents are not on the device yet.
+  bool pending() const { return pending_; }
+
+  // All storages of the device with pending contents, oldest first. Each is kept alive.
+  static std::vector<c10::intrusive_ptr<LazyStorage>> all_pending(c10::DeviceIndex device);
+
+ private:
+  friend struct PendingList;
+  void release_resources() override;
+  void drop_value();
+  void update_pending(bool pending);
+
+  c10::Device device_;
+  ir::ElementType type_;
+  stablehlo::Dims sizes_;
+  stablehlo::Dims strides_;
+  ir::Value value_;
+  bool pending_ = false;
+  LazyStorage* previous_ = nullptr;  // in the list of pending storages
+  LazyStorage* next_ = nullptr;
+};
+
+// The allocator torch asks for xla memory: gives data pointers that LazyStorage::of fills in.
+c10::Allocator* allocator();
+
+}  // namespace torch_xla::lazy

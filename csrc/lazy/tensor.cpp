@@ -1,0 +1,223 @@
+#include "lazy/tensor.h"
+
+#include <c10/core/TensorImpl.h>
+
+#include <algorithm>
+
+#include "ir/lowering.h"
+#include "lazy/dtype.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+using stablehlo::Dims;
+
+// Applied when a tensor that carries the bit is read or written.
+const ir::Op kConjugate{"aten::conj", [](ir::Lowering& l, const ir::Node&) -> ir::Results {
+                          return l->conj(l.operand(0));
+                        }};
+const ir::Op kNegate{"aten::neg", [](ir::Lowering& l, const ir::Node&) -> ir::Results {
+                       return l->negate(l.operand(0));
+                     }};
+
+ir::Value apply_bits(const at::TensorBase& tensor, ir::Value value) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  constexpr c10::DispatchKeySet bits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+  if (!keys.has_any(bits)) [[likely]] return value;
+  if (tensor.is_conj()) value = ir::Node::make(kConjugate, {value}, {}, value.shape());
+  if (tensor.is_neg()) value = ir::Node::make(kNegate, {value}, {}, value.shape());
+  return value;
+}
+
+size_t storage_bytes(at::IntArrayRef sizes, at::IntArrayRef strides, size_t element_size) {
+  int64_t last = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return 0;
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return static_cast<size_t>(last + 1) * element_size;
+}
+
+at::Tensor wrap(c10::Storage storage, at::ScalarType dtype) {
+  return at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                  c10::DispatchKeySet(c10::DispatchKey::XLA),
+                                                  c10::scalarTypeToTypeMeta(dtype));
+}
+
+int64_t numel(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
+
+bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  int64_t expected = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (sizes[i] != 1 && strides[i] != expected) return numel(sizes) == 0;
+    expected *= sizes[i];
+  }
+  return true;
+}
+
+// Whether the tensor is its storage's base, so that their contents are the same value.
+bool is_base(const at::TensorBase& tensor, const LazyStorage& storage) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const at::IntArrayRef sizes = impl->sizes();
+  if (impl->storage_offset() != 0 || sizes.size() != storage.sizes().size() ||
+      !std::equal(sizes.begin(), sizes.end(), storage.sizes().begin()) ||
+      storage.type() != element_type(tensor.scalar_type())) {
+    return false;
+  }
+  if (storage.strides().empty()) return impl->is_contiguous();
+  const at::IntArrayRef strides = impl->strides();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1 && strides[i] != storage.strides()[i]) return false;
+  }
+  return true;
+}
+
+ir::Geometry geometry_of(const at::TensorBase& tensor) {
+  const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  return {element_type(tensor.scalar_type()),
+          {sizes.data(), sizes.size()},
+          {strides.data(), strides.size()},
+          tensor.storage_offset()};
+}
+
+// Fresh memory takes the shape of the first tensor that fills it whole.
+void adopt_geometry(const at::TensorBase& tensor, LazyStorage& storage) {
+  if (tensor.storage_offset() != 0 || tensor.nbytes() != tensor.storage().nbytes() ||
+      !is_dense(tensor.sizes(), tensor.strides())) {
+    return;
+  }
+  const bool row_major = tensor.is_contiguous();
+  storage.rebase(element_type(tensor.scalar_type()), Dims(tensor.sizes()),
+                 row_major ? Dims() : Dims(tensor.strides()));
+}
+
+// torch grows a storage in place (resize_): the base follows, old elements first.
+void follow_growth(const at::TensorBase& tensor, LazyStorage& storage) {
+  const int64_t bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  const int64_t held = c10::multiply_integers(storage.sizes().begin(), storage.sizes().end()) *
+                       stablehlo::byte_size(storage.type());
+  if (held >= bytes) return;
+  const int64_t element = stablehlo::byte_size(storage.type());
+  const Dims flat{(bytes + element - 1) / element};
+  if (!storage.has_value()) {
+    storage.rebase(storage.type(), flat, {});
+    return;
+  }
+  const ir::Value old = storage.value();
+  const std::vector<int64_t> one{1};
+  const Dims old_count{held / element};
+  const ir::Value old_flat = ir::read_view(
+      {old, storage.strides()}, {storage.type(), old_count, one, 0});
+  storage.rebase(storage.type(), flat, {});
+  const ir::Value fresh = storage.value();
+  storage.set_value(
+      ir::write_view({fresh, storage.strides()}, {storage.type(), old_count, one, 0}, old_flat));
+}
+
+}  // namespace
+
+bool is_dense(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  if (numel(sizes) == 0) return true;
+  c10::SmallVector<size_t, 6> order;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+  int64_t expected = 1;
+  for (size_t i : order) {
+    if (strides[i] != expected) return false;
+    expected *= sizes[i];
+  }
+  return true;
+}
+
+LazyStorage& storage_of(const at::TensorBase& tensor) {
+  TORCH_CHECK(is_xla(tensor), "expected an xla tensor, got one on ",
+              tensor.defined() ? tensor.device().str() : "no device");
+  return LazyStorage::of(tensor.storage());
+}
+
+ir::Value read(const at::TensorBase& tensor) {
+  LazyStorage& storage = storage_of(tensor);
+  if (is_base(tensor, storage)) [[likely]] return apply_bits(tensor, storage.value());
+  if (!storage.has_value()) adopt_geometry(tensor, storage);
+  follow_growth(tensor, storage);
+  if (is_base(tensor, storage)) return apply_bits(tensor, storage.value());
+  return apply_bits(tensor,
+                    ir::read_view({storage.value(), storage.strides()}, geometry_of(tensor)));
+}
+
+void write(const at::TensorBase& tensor, ir::Value value) {
+  LazyStorage& storage = storage_of(tensor);
+  value = apply_bits(tensor, std::move(value));
+  if (is_base(tensor, storage)) [[likely]] {
+    storage.set_value(std::move(value));
+    return;
+  }
+  if (!storage.has_value()) adopt_geometry(tensor, storage);
+  follow_growth(tensor, storage);
+  if (is_base(tensor, storage)) {
+    storage.set_value(std::move(value));
+  } else if (tensor.numel() != 0) {
+    storage.set_value(
+        ir::write_view({storage.value(), storage.strides()}, geometry_of(tensor), value));
+  }
+}
+
+at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
+  const ir::ElementType type = element_type(dtype);
+  const size_t bytes = static_cast<size_t>(numel(sizes)) * c10::elementSize(dtype);
+  at::Tensor tensor = wrap(LazyStorage::make(device, type, Dims(sizes), {}, bytes), dtype);
+  if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+at::Tensor allocate_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
+                            c10::Device device) {
+  const ir::ElementType type = element_type(dtype);
+  const size_t element_size = c10::elementSize(dtype);
+  const size_t bytes = storage_bytes(sizes, strides, element_size);
+  Dims base_sizes(sizes), base_strides;
+  if (!is_dense(sizes, strides)) {
+    base_sizes = {static_cast<int64_t>(bytes / element_size)};
+  } else if (!is_row_major(sizes, strides)) {
+    base_strides = Dims(strides);
+  }
+  at::Tensor tensor =
+      wrap(LazyStorage::make(device, type, std::move(base_sizes), std::move(base_strides), bytes),
+           dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+at::Tensor make(ir::Value value, c10::Device device) {
+  const at::ScalarType dtype = scalar_type(value.type());
+  return make(std::move(value), dtype, device);
+}
+
+at::Tensor make(ir::Value value, at::ScalarType dtype, c10::Device device) {
+  const std::span<const int64_t> dims = value.dims();
+  at::Tensor tensor = allocate({dims.data(), dims.size()}, dtype, device);
+  LazyStorage::of(tensor.storage()).set_value(std::move(value));
+  return tensor;
+}
+
+at::Tensor make_strided(ir::Value value, at::IntArrayRef strides, c10::Device device) {
+  const std::span<const int64_t> dims = value.dims();
+  at::Tensor tensor =
+      allocate_strided({dims.data(), dims.size()}, strides, scalar_type(value.type()), device);
+  write(tensor, std::move(value));
+  return tensor;
+}
+
+at::Tensor alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                 int64_t offset, std::optional<at::ScalarType> dtype) {
+  c10::DispatchKeySet keys = tensor.key_set();
+  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), keys,
+      dtype ? c10::scalarTypeToTypeMeta(*dtype) : tensor.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return result;
+}
+
+}  // namespace torch_xla::lazy

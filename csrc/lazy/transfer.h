@@ -1,0 +1,21 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ir/node.h"
+
+namespace torch_xla::lazy {
+
+// Copies a CPU tensor to the device: its elements, in any strides. The copy is made before this
+// returns, so the tensor may change right after.
+ir::Value upload(const at::Tensor& cpu, c10::Device device);
+
+// Computes what is pending and copies a value into a new, row-major CPU tensor. Blocks until it is
+// there. Throws the error of the program that makes it.
+at::Tensor download(const ir::Value& value, c10::Device device);
+// The same for xla tensors, all of one sync; strides are kept where they are dense.
+std::vector<at::Tensor> download(at::TensorList tensors);
+
+}  // namespace torch_xla::lazy
