@@ -38,8 +38,9 @@ struct OptimizedProgram {
 // What is known of a compiled program, loaded on devices or not. Owns a PJRT_Executable.
 class CompiledProgram {
  public:
-  // Takes ownership.
-  CompiledProgram(std::shared_ptr<Plugin> plugin, abi::Executable* executable);
+  // Takes ownership. The client, if any, is kept alive as long as the program.
+  CompiledProgram(std::shared_ptr<Plugin> plugin, std::shared_ptr<Client> client,
+                  abi::Executable* executable);
   virtual ~CompiledProgram();
   CompiledProgram(const CompiledProgram&) = delete;
   CompiledProgram& operator=(const CompiledProgram&) = delete;
@@ -63,6 +64,7 @@ class CompiledProgram {
 
  protected:
   std::shared_ptr<Plugin> plugin_;
+  std::shared_ptr<Client> client_;
   const abi::Api* api_;
 
  private:
@@ -111,7 +113,6 @@ class Executable : public CompiledProgram {
   using Outputs = std::vector<std::vector<std::unique_ptr<Buffer>>>;
   Outputs launch(std::span<const std::span<Buffer* const>> args, const ExecuteOptions& options);
 
-  std::shared_ptr<Client> client_;
   abi::LoadedExecutable* loaded_;
   std::vector<Device*> devices_;
 };
