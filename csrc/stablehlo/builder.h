@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -93,7 +94,6 @@ enum class FftKind { kFft, kIfft, kRfft, kIrfft };
 enum class RngAlgorithm { kDefault, kThreeFry, kPhilox };
 enum class Transpose { kNone, kTranspose, kAdjoint };
 
-using UnaryRegion = std::function<Value(Value)>;
 using BinaryRegion = std::function<Value(Value, Value)>;
 // For variadic reductions: left and right operands, one of each per input.
 using ReduceRegion = std::function<Values(const Values&, const Values&)>;
@@ -163,11 +163,11 @@ struct ConvolutionDimensions {
 ConvolutionDimensions default_convolution_dimensions(int64_t spatial_rank);
 
 struct ConvolutionOptions {
-  Dims strides;        // Empty: all 1.
-  Dims padding_low;    // Empty: all 0; may be negative.
-  Dims padding_high;   // Empty: all 0; may be negative.
-  Dims lhs_dilation;   // Empty: all 1.
-  Dims rhs_dilation;   // Empty: all 1.
+  Dims strides;          // Empty: all 1.
+  Dims padding_low;      // Empty: all 0; may be negative.
+  Dims padding_high;     // Empty: all 0; may be negative.
+  Dims lhs_dilation;     // Empty: all 1.
+  Dims rhs_dilation;     // Empty: all 1.
   Dims window_reversal;  // Empty: none; else 0 or 1 an entry.
   int64_t feature_group_count = 1;
   int64_t batch_group_count = 1;
@@ -184,15 +184,15 @@ struct BatchNormGrad {
 
 // How ranks find each other in a collective.
 struct CollectiveOptions {
-  std::vector<Dims> groups;       // Empty: one group of everybody.
+  std::vector<Dims> groups;        // Empty: one group of everybody.
   std::optional<int64_t> channel;  // Channel id; with it groups hold partitions or global ids.
-  int64_t channel_type = 1;       // 1 device to device; StableHLO's channel_handle type.
+  int64_t channel_type = 1;        // 1 device to device; StableHLO's channel_handle type.
   bool use_global_device_ids = false;
 };
 
 struct OutputAlias {
-  int64_t output = 0;        // Which result.
-  int64_t operand = 0;       // Whose buffer it takes.
+  int64_t output = 0;   // Which result.
+  int64_t operand = 0;  // Whose buffer it takes.
 };
 
 struct CustomCallOptions {
@@ -228,6 +228,8 @@ class Builder {
 
   // Every later operation carries this location (shown in plugin errors and profiles); "" ends it.
   void set_location(std::string_view name);
+  // The same with a place in a source file.
+  void set_location(std::string_view name, std::string_view file, int line);
   // Every later operation carries these further attributes (MLIR text); "" ends it.
   void set_op_attributes(std::string_view attributes);
   // A module attribute, such as ("mhlo.num_partitions", "8 : i32").
@@ -319,7 +321,7 @@ class Builder {
   Value add(Value a, Value b);  // Logical or for kPred.
   Value subtract(Value a, Value b);
   Value multiply(Value a, Value b);  // Logical and for kPred.
-  Value divide(Value a, Value b);  // Integers truncate.
+  Value divide(Value a, Value b);    // Integers truncate.
   Value maximum(Value a, Value b);
   Value minimum(Value a, Value b);
   Value remainder(Value a, Value b);  // Sign of the dividend.
@@ -332,8 +334,8 @@ class Builder {
   Value shift_right_logical(Value a, Value b);
   Value shift_right_arithmetic(Value a, Value b);
   Value complex(Value real, Value imag);
-  Value zeta(Value x, Value q);       // CHLO: Hurwitz zeta.
-  Value polygamma(Value n, Value x);  // CHLO.
+  Value zeta(Value x, Value q);        // CHLO: Hurwitz zeta.
+  Value polygamma(Value n, Value x);   // CHLO.
   Value next_after(Value x, Value y);  // CHLO.
 
   // Gives kPred. `total_order` tells -0 < +0 and orders NaNs at the ends. Spec: compare.
@@ -349,8 +351,8 @@ class Builder {
   Value select(Value pred, Value on_true, Value on_false);
   // `low` and `high` have the shape of x or rank 0. Spec: clamp.
   Value clamp(Value low, Value x, Value high);
-  // Value conversion; nothing when x has that type already. Complex to real drops the imaginary part.
-  // Spec: convert.
+  // Value conversion; nothing when x has that type already. Complex to real drops the imaginary
+  // part. Spec: convert.
   Value convert(Value x, ElementType type);
   // Spec: bitcast_convert. A width change adds or removes a last dimension.
   Value bitcast_convert(Value x, ElementType type);
@@ -464,7 +466,6 @@ class Builder {
   Values case_(Value index, const std::vector<BranchRegion>& branches);
   // Spec: if.
   Values if_(Value pred, const BranchRegion& on_true, const BranchRegion& on_false);
-  // Spec: map is not offered; call elementwise operations instead.
 
   // --- Functions and calls ---------------------------------------------------------------------
 
@@ -479,8 +480,7 @@ class Builder {
                    std::string_view attributes = {}, int version = 0);
   // Spec: custom_call.
   Values custom_call(std::string_view target, const Values& operands,
-                     const std::vector<TensorType>& results,
-                     const CustomCallOptions& options = {});
+                     const std::vector<TensorType>& results, const CustomCallOptions& options = {});
   // Spec: optimization_barrier.
   Values optimization_barrier(const Values& xs);
 
@@ -530,14 +530,36 @@ class Builder {
     std::string text;
   };
   struct Function {
-    std::vector<TensorType> arguments;
-    std::vector<TensorType> results;
+    std::vector<uint32_t> arguments;
+    std::vector<uint32_t> results;
   };
   struct Scope;
-  friend class OpWriter;
+  class ScopeGuard;
 
+  // Types are interned: equal indices are equal types.
   uint32_t intern(const TensorType& type);
+  uint32_t intern(ElementType type, const Dims& dims) { return intern(TensorType{type, dims}); }
   Value new_value(uint32_t type);
+  void append_value(Value v);
+  void append_types(const Values& values);
+
+  // Appends one operation; its results get consecutive ids.
+  Values write(std::string_view name, std::span<const Value> operands,
+               std::span<const uint32_t> result_types, std::string_view attributes = {},
+               std::span<const std::string> regions = {});
+  Value write(std::string_view name, std::initializer_list<Value> operands, uint32_t result_type,
+              std::string_view attributes = {}, std::span<const std::string> regions = {});
+  void check_operand(std::string_view name, Value v) const;
+
+  // Runs `body` on fresh arguments and returns the text of its region; `results` gets what it gave.
+  std::string region(std::span<const uint32_t> arguments, const ValuesRegion& body,
+                     Values* results = nullptr);
+  // The region of a combiner on scalars of the element types of `xs`, checked to return them.
+  std::string combiner(std::string_view op, const Values& xs, const ReduceRegion& body);
+
+  Value unary(std::string_view name, Value x, unsigned kinds);
+  Value binary(std::string_view name, Value a, Value b, unsigned kinds);
+  Value cached_scalar(ElementType type, std::string_view literal);
 
   std::deque<TypeEntry> types_;
   std::unordered_multimap<size_t, uint32_t> type_index_;
@@ -550,10 +572,12 @@ class Builder {
   std::string module_text_;
   std::string locations_;
   std::unordered_map<std::string, uint32_t> location_index_;
-  std::string location_;       // " loc(#locN)" or empty.
+  std::string location_;  // " loc(#locN)" or empty.
   std::string op_attributes_;
-  std::unique_ptr<Scope> scope_;
-  uint32_t next_id_ = 0;
+  Scope* scope_ = nullptr;  // The innermost region; owned by the stack of ScopeGuards.
+  std::unique_ptr<Scope> main_scope_;
+  std::vector<uint32_t> value_scope_;  // Which scope made a value,
+  std::vector<bool> scope_visible_;    // and whether values of that scope may be used now.
   uint32_t next_parameter_ = 0;
   size_t op_count_ = 0;
   bool returned_ = false;

@@ -70,7 +70,8 @@ std::string_view hlo_name(ElementType type);
 ElementType real_type(ElementType type);
 // kF32 -> kC64, kF64 -> kC128. Throws std::logic_error for what has no complex counterpart.
 ElementType complex_type(ElementType type);
-// The type to compute in so that rounding happens once: 16 bit and narrower floats -> kF32, else unchanged.
+// The type to compute in so that rounding happens once: 16 bit and narrower floats -> kF32, else
+// unchanged.
 ElementType opmath_type(ElementType type);
 
 // Largest finite magnitude and machine epsilon (distance from 1 to the next number) of a float
@@ -101,7 +102,9 @@ class Dims {
   Dims(const Range& range) {
     assign(range.data(), range.size());
   }
-  Dims(const int64_t* first, const int64_t* last) { assign(first, static_cast<size_t>(last - first)); }
+  Dims(const int64_t* first, const int64_t* last) {
+    assign(first, static_cast<size_t>(last - first));
+  }
   Dims(const Dims& other) { assign(other.data(), other.size()); }
   Dims(Dims&& other) noexcept { steal(other); }
   Dims& operator=(const Dims& other) {
