@@ -1,0 +1,63 @@
+"""Fixtures shared by the Python tests. tests/ mirrors csrc/ and torch_xla/."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+# Before anything of torch_xla is loaded: tests speak about the CPU plugin unless told otherwise.
+os.environ.setdefault("PJRT_DEVICE", "CPU")
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """The default xla device."""
+    import torch_xla
+
+    return torch_xla.device()
+
+
+@pytest.fixture
+def metrics() -> Iterator:
+    """`torch_xla.debug.metrics`, with every metric and counter cleared before and after."""
+    import torch_xla.debug.metrics as met
+
+    met.clear_all()
+    yield met
+    met.clear_all()
+
+
+@pytest.fixture
+def no_fallback(metrics) -> Iterator[None]:
+    """Fails a test that made any op leave the device: no `aten::` counter may appear."""
+    yield
+    left = {name: metrics.counter_value(name) for name in metrics.executed_fallback_ops()}
+    assert not left, f"these ops ran on the host: {left}"
+
+
+@pytest.fixture
+def run_python() -> Callable[..., subprocess.CompletedProcess]:
+    """Runs a program in a fresh interpreter: for what happens once a process, or ends one.
+
+    `run_python(source, **environment)` dedents `source`, adds `environment` to this process's own
+    (None removes a variable) and returns the completed process, its output captured as text.
+    Whether it succeeded is for the test to assert.
+    """
+
+    def run(source: str, **environment: str | None) -> subprocess.CompletedProcess:
+        merged = {**os.environ, **environment}
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(source)],
+            env={name: value for name, value in merged.items() if value is not None},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run

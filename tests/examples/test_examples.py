@@ -1,0 +1,46 @@
+"""The programs of examples/ run on the xla device and reach what they promise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_example(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"examples.{name}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_linear():
+    assert "loss before the step" in run_example("linear")
+
+
+def test_digits_learns_like_cpu_eager(tmp_path):
+    # The program itself checks accuracy, compiles and the first losses.
+    curves = tmp_path / "digits.png"
+    out = run_example("digits", "--plot", str(curves))
+    assert out.endswith("OK\n")
+    assert "Metric: CompileTime" in out
+    assert curves.stat().st_size > 0
+
+
+def test_gpt_writes():
+    out = run_example("gpt", "--steps", "20", "--length", "20")
+    assert "Returns a tensor " in out
+    to_write = int(out.split("programs compiled:")[1].split(",")[1].split()[0])
+    assert to_write <= 2
+
+
+@pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["float32", "bfloat16"])
+def test_resnet18(amp):
+    assert "test accuracy" in run_example("resnet18", "--steps", "4", "--width", "8", *amp)
