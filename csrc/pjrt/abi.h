@@ -3,7 +3,8 @@
 // Facts, not text, come from OpenXLA's pjrt_c_api.h (API 0.114): the order of the function table
 // and the order and type of each struct's members, whose names are kept so that tests can compare
 // them. The ABI only ever grows at the end: of the table, and of each struct. A caller says how
-// much it knows through `struct_size`; a plugin says so through Api::struct_size.
+// much it knows through `struct_size`; a plugin says so through Api::struct_size. A plugin takes
+// more than it knows, but refuses less than some size of its choice: structs are declared in full.
 // tests/cpp/pjrt/test_abi_layout.py compares every size and offset with an independent description.
 #pragma once
 
@@ -372,10 +373,12 @@ struct Device_MemoryStats_Args {
   bool pool_bytes_is_set;
   int64_t peak_pool_bytes;
   bool peak_pool_bytes_is_set;
+  int64_t peak_allocated_bytes;
+  bool peak_allocated_bytes_is_set;
 };
 template <>
 inline constexpr size_t kStructSize<Device_MemoryStats_Args> =
-    offsetof(Device_MemoryStats_Args, peak_pool_bytes_is_set) + 1;
+    offsetof(Device_MemoryStats_Args, peak_allocated_bytes_is_set) + 1;
 
 struct Memory_Id_Args {
   Head head;
@@ -497,6 +500,10 @@ struct Executable_GetCompiledMemoryStats_Args {
   int64_t host_alias_size_in_bytes;
   int64_t host_temp_size_in_bytes;
   int64_t peak_memory_in_bytes;
+  int64_t total_size_in_bytes;
+  int64_t total_allocation_bytes;
+  int64_t indefinite_allocations;
+  int64_t peak_unpadded_heap_bytes;
 };
 
 struct Executable_DeserializeAndLoad_Args {
@@ -507,6 +514,7 @@ struct Executable_DeserializeAndLoad_Args {
   LoadedExecutable* loaded_executable;  // out
   const char* overridden_serialized_compile_options;
   size_t overridden_serialized_compile_options_size;
+  void* load_options;
 };
 
 struct LoadedExecutable_Destroy_Args {
@@ -545,6 +553,13 @@ struct ExecuteOptions {
   size_t num_non_donatable_input_indices;
   ExecuteContext* context;
   const char* call_location;
+  size_t num_tasks;
+  const int* task_ids;
+  const int64_t* incarnation_ids;
+  void* multi_slice_config;
+  bool use_major_to_minor_data_layout_for_callbacks;
+  void* hlo_output_callbacks;
+  size_t num_hlo_output_callbacks;
 };
 
 struct LoadedExecutable_Execute_Args {

@@ -6,9 +6,27 @@
 #include "pjrt/named_values.h"
 
 namespace torch_xla::pjrt {
+namespace {
+
+// The CPU plugins before API 0.115 read this option without a look at its type, and crash.
+void check_cpu_device_count(const Options& options) {
+  constexpr int64_t kMost = 4096;  // each device has two threads
+  for (const auto& [name, option] : options) {
+    if (name != "cpu_device_count") continue;
+    const auto* count = std::get_if<int64_t>(&option);
+    if (count == nullptr || *count < 1 || *count > kMost) {
+      throw Error(ErrorCode::kInvalidArgument, "cpu_device_count must be an integer from 1 to " +
+                                                   std::to_string(kMost) + ", got " +
+                                                   to_string(option));
+    }
+  }
+}
+
+}  // namespace
 
 std::shared_ptr<Client> Client::create(std::shared_ptr<Plugin> plugin, const Options& options) {
   check_not_forked();
+  check_cpu_device_count(options);
   arm_fork_guard();
   const std::vector<abi::NamedValue> values = to_named_values(options);
   auto args = make<abi::Client_Create_Args>();

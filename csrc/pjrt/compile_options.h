@@ -19,10 +19,10 @@ struct CompileOptions {
   bool portable = false;
   // Ids of the devices, replica major: [replica * num_partitions + partition]. Empty: the plugin's
   // default.
-  std::vector<int> device_assignment;
+  std::vector<int> device_assignment = {};
   // XLA flags for this compilation only, without the dashes: {"xla_cpu_enable_fast_min_max",
   // false}. An unknown name is an error of the plugin. A list of integers is not possible.
-  std::map<std::string, Option> env_overrides;
+  std::map<std::string, Option> env_overrides = {};
 };
 
 // A serialized xla.CompileOptionsProto; equal options give equal bytes.

@@ -74,7 +74,7 @@ class CompiledProgram {
 
 struct ExecuteOptions {
   // Inputs that the program may donate but that must survive this call: they are copied.
-  std::vector<int64_t> non_donatable_input_indices;
+  std::vector<int64_t> non_donatable_input_indices = {};
   // Executions on several devices that talk to each other must share a non-zero id when they are
   // launched one device at a time; zero is fine otherwise.
   int launch_id = 0;
