@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -61,6 +60,8 @@ class ResNet18(nn.Module):
 
 def load_images() -> tuple[torch.Tensor, torch.Tensor]:
     """1797 digits: images [N, 1, 32, 32] standardized, labels [N], in random order."""
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1)
     images = F.interpolate(images, size=(32, 32), mode="bilinear")

@@ -1,0 +1,1 @@
+"""Measurements of torch_xla against CPU eager and JAX: `python -m benchmarks`."""
