@@ -44,3 +44,20 @@ def test_gpt_writes():
 @pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["float32", "bfloat16"])
 def test_resnet18(amp):
     assert "test accuracy" in run_example("resnet18", "--steps", "4", "--width", "8", *amp)
+
+
+def test_the_program_that_scripts_start_from(run_python):
+    done = run_python(
+        """
+        import torch, torch_xla.core.xla_model as xm
+        device = xm.xla_device()
+        model = torch.nn.Linear(128, 64).to(device)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.randn(16, 128, device=device)
+        before = model.weight.cpu()
+        loss = model(x).sum(); loss.backward(); xm.optimizer_step(opt); xm.mark_step()
+        assert torch.isfinite(loss).item()
+        torch.testing.assert_close(model.weight.cpu(), before - 0.1 * model.weight.grad.cpu())
+        """
+    )
+    assert done.returncode == 0, done.stderr
