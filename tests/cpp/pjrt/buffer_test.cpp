@@ -1,5 +1,6 @@
 #include "pjrt/buffer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>

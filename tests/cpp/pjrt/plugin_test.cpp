@@ -1,6 +1,8 @@
 #include "pjrt/plugin.h"
 
-#include <cstdio>
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
