@@ -2,7 +2,45 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <limits>
+
 namespace torch_xla::lazy {
+namespace {
+
+struct Account {
+  std::atomic<int64_t> now{0};
+  std::atomic<int64_t> peak{0};
+
+  void add(int64_t bytes) {
+    const int64_t sum = now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t seen = peak.load(std::memory_order_relaxed);
+    while (seen < sum && !peak.compare_exchange_weak(seen, sum, std::memory_order_relaxed)) {
+    }
+  }
+};
+
+Account& account_of(c10::DeviceIndex device) {
+  // Never destroyed: data may outlive static destructors.
+  static auto* accounts = new std::array<Account, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
+  return (*accounts)[static_cast<size_t>(device < 0 ? 0 : device)];
+}
+
+}  // namespace
+
+DeviceData::~DeviceData() {
+  if (buffer_) account_of(device_.index()).add(-static_cast<int64_t>(buffer_->host_bytes()));
+}
+
+void DeviceData::fulfil(std::unique_ptr<pjrt::Buffer> buffer) {
+  buffer_ = std::move(buffer);
+  account_of(device_.index()).add(static_cast<int64_t>(buffer_->host_bytes()));
+}
+
+LiveBytes live_bytes(c10::DeviceIndex device) {
+  const Account& account = account_of(device);
+  return {account.now.load(), account.peak.load()};
+}
 
 ir::Value DeviceData::leaf(ir::ShapeRef shape, std::shared_ptr<DeviceData> data) {
   return ir::Node::leaf(ir::kDeviceData, shape, std::move(data));

@@ -17,8 +17,10 @@ namespace torch_xla::lazy {
 class DeviceData final : public ir::Payload {
  public:
   explicit DeviceData(c10::Device device) : device_(device) {}
-  DeviceData(c10::Device device, std::unique_ptr<pjrt::Buffer> buffer)
-      : device_(device), buffer_(std::move(buffer)) {}
+  DeviceData(c10::Device device, std::unique_ptr<pjrt::Buffer> buffer) : device_(device) {
+    fulfil(std::move(buffer));
+  }
+  ~DeviceData() override;
 
   // The leaf node for new data of this shape.
   static ir::Value leaf(ir::ShapeRef shape, std::shared_ptr<DeviceData> data);
@@ -30,7 +32,7 @@ class DeviceData final : public ir::Payload {
   // Blocks while the program that makes it is being compiled elsewhere. Throws what that threw, or
   // an error when the buffer was donated.
   pjrt::Buffer& buffer() const;
-  void fulfil(std::unique_ptr<pjrt::Buffer> buffer) { buffer_ = std::move(buffer); }
+  void fulfil(std::unique_ptr<pjrt::Buffer> buffer);
   void fail(std::exception_ptr error) { error_ = error; }
   bool failed() const { return error_ != nullptr; }
   bool has_buffer() const { return buffer_ != nullptr; }
@@ -46,5 +48,13 @@ class DeviceData final : public ir::Payload {
   std::unique_ptr<pjrt::Buffer> buffer_;
   std::exception_ptr error_;
 };
+
+// Bytes held by the device data of a device, for plugins that keep no account themselves. What a
+// running program uses on the way is not in it.
+struct LiveBytes {
+  int64_t now = 0;
+  int64_t peak = 0;  // since the process began
+};
+LiveBytes live_bytes(c10::DeviceIndex device);
 
 }  // namespace torch_xla::lazy

@@ -126,7 +126,8 @@ Location add(Table& table, const txla_frame& frame) {
 Location look_up(const txla_frame& frame) {
   Table& all = table();
   const Location location = all.array.load(std::memory_order_acquire)->find(frame.site);
-  if (location != kMissing) [[likely]] return location;
+  if (location != kMissing) [[likely]]
+    return location;
   if (finalizing()) return kInternal;
   const PyGILState_STATE gil = PyGILState_Ensure();
   Location result = kInternal;

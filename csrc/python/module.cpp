@@ -1,0 +1,34 @@
+#include <torch/csrc/Exceptions.h>
+
+#include "python/bindings.h"
+
+namespace {
+
+// Errors become what they become everywhere in torch: c10::IndexError an IndexError, and so on,
+// with the message only.
+void translate(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const py::builtin_exception&) {
+    throw;
+  } catch (py::error_already_set&) {
+    throw;
+  } catch (...) {
+    torch::translate_exception_to_python(error);
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_XLAC, module) {
+  module.doc() = "The compiled half of torch_xla. Use the torch_xla package.";
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    if (error) translate(error);
+  });
+  torch_xla::python::bind_runtime(module);
+  torch_xla::python::bind_sync(module);
+  torch_xla::python::bind_tensors(module);
+  torch_xla::python::bind_metrics(module);
+  torch_xla::python::bind_random(module);
+  torch_xla::python::bind_locations(module);
+}

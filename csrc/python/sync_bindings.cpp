@@ -1,0 +1,120 @@
+// Running what was traced: syncs, the program cache, and settings of later compilations.
+
+#include "lazy/executor.h"
+#include "lazy/metrics.h"
+#include "lazy/runtime.h"
+#include "lazy/storage.h"
+#include "python/bindings.h"
+#include "python/text.h"
+
+namespace torch_xla::python {
+namespace {
+
+void step_marker(const std::string& device, const std::vector<std::string>& devices, bool wait,
+                 bool reset_scope) {
+  static lazy::metrics::Counter steps("MarkStep");
+  lazy::sync(parse_device(device), wait);
+  if (reset_scope) steps.add();
+}
+
+// Everything pending on the tensors' devices is computed, as one program for each device.
+void sync_multi(const std::vector<at::Tensor>& tensors, const std::vector<std::string>& devices,
+                bool wait, bool sync_xla_data) {
+  std::vector<c10::Device> pending;
+  for (const at::Tensor& tensor : tensors) {
+    const c10::Device device = lazy::normalize(tensor.device());
+    if (std::find(pending.begin(), pending.end(), device) == pending.end()) {
+      pending.push_back(device);
+    }
+  }
+  for (const c10::Device device : pending) lazy::sync(device, wait);
+}
+
+// The key of what a sync would run now.
+std::string pending_graph_hash(const std::string& device) {
+  std::vector<ir::Value> roots;
+  for (const auto& storage : lazy::LazyStorage::all_pending(parse_device(device).index())) {
+    roots.push_back(storage->value());
+  }
+  return hex(lazy::graph_key(roots));
+}
+
+void call_compile_listener(const py::function& listener, const lazy::CompileReport& report) {
+  py::gil_scoped_acquire gil;
+  try {
+    listener(py::dict(py::arg("key") = hex(report.key), py::arg("name") = report.name,
+                      py::arg("nodes") = report.nodes, py::arg("parameters") = report.parameters,
+                      py::arg("outputs") = report.outputs, py::arg("seconds") = report.seconds));
+  } catch (py::error_already_set& error) {
+    // A report that fails must not fail the step it reports on.
+    error.discard_as_unraisable("torch_xla's compile listener");
+  }
+}
+
+void set_compile_listener(const py::object& listener) {
+  std::function<void(const lazy::CompileReport&)> call;
+  if (!listener.is_none()) {
+    auto* kept = new py::function(listener);  // leaked: it may be called while the process ends
+    call = [kept](const lazy::CompileReport& report) { call_compile_listener(*kept, report); };
+  }
+  py::gil_scoped_release no_gil;
+  lazy::set_compile_listener(std::move(call));
+}
+
+// XLA's parser of options takes booleans as True and False only.
+void set_compile_options(const py::dict& options) {
+  std::map<std::string, pjrt::Option> overrides;
+  for (const auto& [name, value] : options) {
+    const std::string key = name.cast<std::string>();
+    if (py::isinstance<py::bool_>(value)) {
+      overrides[key] = value.cast<bool>();
+    } else if (py::isinstance<py::int_>(value)) {
+      overrides[key] = value.cast<int64_t>();
+    } else if (py::isinstance<py::float_>(value)) {
+      overrides[key] = value.cast<float>();
+    } else {
+      const std::string text = py::str(value);
+      overrides[key] = text;
+    }
+  }
+  py::gil_scoped_release no_gil;
+  lazy::set_compile_overrides(std::move(overrides));
+}
+
+}  // namespace
+
+void bind_sync(py::module_& m) {
+  m.def("_xla_step_marker", step_marker, py::arg("device") = "",
+        py::arg("devices") = std::vector<std::string>(), py::arg("wait") = true,
+        py::arg("reset_scope") = true, WithoutGil());
+  m.def(
+      "_xla_sync_live_tensors",
+      [](const std::string& device, const std::vector<std::string>&, bool wait) {
+        lazy::sync(parse_device(device), wait);
+      },
+      py::arg("device") = "", py::arg("devices") = std::vector<std::string>(),
+      py::arg("wait") = true, WithoutGil());
+  m.def("_xla_sync_multi", sync_multi, py::arg("tensors"),
+        py::arg("devices") = std::vector<std::string>(), py::arg("wait") = true,
+        py::arg("sync_xla_data") = true, WithoutGil());
+
+  m.def("_pending_graph_hash", pending_graph_hash, py::arg("device") = "", WithoutGil());
+  m.def("_xla_get_num_cached_compilation_graph", lazy::cached_program_count, WithoutGil());
+  m.def("_set_cache_capacity", lazy::set_cache_capacity, WithoutGil());
+  m.def("_clear_cache", lazy::clear_cache, WithoutGil());
+  m.def("_set_persistent_cache", lazy::set_persistent_cache, py::arg("folder"),
+        py::arg("readonly") = false, WithoutGil());
+
+  m.def("_set_custom_compile_options", set_compile_options);
+  m.def("_set_compile_listener", set_compile_listener,
+        "Sets what is called with a dict after each compilation, or None. It must not use xla "
+        "tensors: the syncing thread holds the graph meanwhile.");
+  m.def("_xla_set_mat_mul_precision", lazy::set_matmul_precision, WithoutGil());
+  m.def("_xla_get_mat_mul_precision", lazy::matmul_precision, WithoutGil());
+  m.def("_set_current_graph_name", lazy::set_graph_name, WithoutGil());
+  m.def("_get_current_graph_name", lazy::graph_name, WithoutGil());
+  m.def("_set_allow_execution", lazy::set_allow_execution, WithoutGil());
+  m.def("_get_allow_execution", lazy::allow_execution, WithoutGil());
+}
+
+}  // namespace torch_xla::python

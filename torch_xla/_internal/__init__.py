@@ -1,0 +1,1 @@
+"""Not for users: nothing in here keeps its name."""

@@ -1,0 +1,47 @@
+"""The end of a step: a sync, then the closures that wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch_xla._extension import _XLAC
+from torch_xla.utils.closures import AsyncClosureHandler, ClosureHandler
+
+
+class DeviceContext:
+    """What a thread keeps for one device between two steps."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.closures: list[Callable[[], Any]] = []
+        self.async_closures: list[Callable[[], Any]] = []
+        self.closure_handler = ClosureHandler()
+        self.async_closure_handler = AsyncClosureHandler()
+
+
+class _Contexts(threading.local):
+    def __init__(self) -> None:
+        self.by_device: dict[str, DeviceContext] = {}
+
+
+_contexts = _Contexts()
+
+
+def context(device: str | None = None) -> DeviceContext:
+    """This thread's context of a device, by default its current one."""
+    name = device or _XLAC._xla_get_default_device()
+    return _contexts.by_device.setdefault(name, DeviceContext(name))
+
+
+def mark(wait: bool = False, reset_scope: bool = True) -> None:
+    """Syncs the current device and runs the closures that were added since the last time."""
+    current = context()
+    _XLAC._xla_step_marker(current.device, [], wait=wait, reset_scope=reset_scope)
+    closures, current.closures = current.closures, []
+    if closures:
+        current.closure_handler.run_all(closures)
+    closures, current.async_closures = current.async_closures, []
+    if closures:
+        current.async_closure_handler.run_all(closures)

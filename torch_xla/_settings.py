@@ -1,0 +1,53 @@
+"""What the environment says, read once when the package is imported.
+
+| variable | meaning | default |
+|---|---|---|
+| `PJRT_DEVICE`, `PJRT_LIBRARY_PATH`, `CPU_NUM_DEVICES` | see `torch_xla._internal.plugins` | |
+| `XLA_PERSISTENT_CACHE_PATH` | folder for compiled programs that outlives the process | none |
+| `XLA_PERSISTENT_CACHE_READ_ONLY` | write nothing new into it | 0 |
+| `XLA_COMPILATION_CACHE_SIZE` | compiled programs kept in memory | 2048 |
+| `XLA_IR_DEBUG` | printed graphs name each node's Python line | 0 |
+| `TORCH_XLA_LOCATIONS` | record Python lines at all (they also stand in error messages) | 1 |
+| `PT_XLA_DEBUG`, `PT_XLA_DEBUG_LEVEL` | report each compilation (level 1 and up) | 0 |
+| `PT_XLA_DEBUG_FILE` | where these reports go | standard error |
+| `PT_XLA_DEBUG_MAX_FRAME` | Python frames a report shows | 8 |
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from pathlib import Path
+
+import torch
+
+from torch_xla._extension import _XLAC
+from torch_xla._internal import plugins
+from torch_xla.debug import _compile_report
+from torch_xla.utils.utils import check_env_flag, getenv_as
+
+
+def apply() -> None:
+    """Hands the settings to the compiled half. Loads no plugin."""
+    _XLAC._set_runtime_configurator(plugins.configure)
+    _XLAC._install_locations(
+        [str(Path(module.__file__).parent) for module in (torch, sys.modules["torch_xla"])]
+    )
+    _XLAC._set_record_locations(check_env_flag("TORCH_XLA_LOCATIONS", "1"))
+    _XLAC._set_ir_debug(check_env_flag("XLA_IR_DEBUG"))
+    _XLAC._set_cache_capacity(getenv_as("XLA_COMPILATION_CACHE_SIZE", int, 2048))
+    folder = getenv_as("XLA_PERSISTENT_CACHE_PATH", str, "")
+    if folder:
+        _XLAC._set_persistent_cache(folder, check_env_flag("XLA_PERSISTENT_CACHE_READ_ONLY"))
+    level = getenv_as("PT_XLA_DEBUG_LEVEL", int, 1 if check_env_flag("PT_XLA_DEBUG") else 0)
+    if level > 0:
+        _compile_report.enable(
+            getenv_as("PT_XLA_DEBUG_FILE", str, ""), getenv_as("PT_XLA_DEBUG_MAX_FRAME", int, 8)
+        )
+    atexit.register(_finish)
+
+
+def _finish() -> None:
+    """Lets launched programs end before the process does: plugins keep threads of their own."""
+    if _XLAC._xla_runtime_is_initialized() and not _XLAC._forked_with_client():
+        _XLAC._xla_wait_device_ops()

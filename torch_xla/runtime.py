@@ -1,0 +1,137 @@
+"""Questions about the processes and devices that take part (imported as `xr`)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from torch_xla._extension import _XLAC
+from torch_xla._internal import plugins
+
+
+def set_device_type(pjrt_device: str) -> None:
+    """Chooses the kind of device, as the environment variable `PJRT_DEVICE` does.
+
+    Raises:
+        RuntimeError: if another kind is in use already.
+    """
+    if _XLAC._xla_runtime_is_initialized() and pjrt_device.upper() != device_type():
+        raise RuntimeError(
+            f"the runtime already uses {device_type()}; choose {pjrt_device} before the first use "
+            "of a device"
+        )
+    os.environ["PJRT_DEVICE"] = pjrt_device
+
+
+def device_type() -> str:
+    """The kind of device of this process: "CPU", "TPU", "CUDA", ... Loads no plugin."""
+    return plugins.device_type()
+
+
+def is_bf16_supported() -> bool:
+    """Whether the device computes with bfloat16: yes, XLA does everywhere."""
+    return True
+
+
+def process_count() -> int:
+    """Processes that run the program together."""
+    return _XLAC._xla_get_num_processes()
+
+
+def process_index() -> int:
+    """Number of this process among them."""
+    return _XLAC._xla_get_process_index()
+
+
+def host_index() -> int:
+    """Number of this host among those that run the program together."""
+    return plugins.get(device_type()).host_index()
+
+
+def local_process_count() -> int:
+    """Processes of this host that run the program together."""
+    return 1
+
+
+def global_device_count() -> int:
+    """Devices of all processes."""
+    return _XLAC._xla_num_global_devices()
+
+
+def local_device_count() -> int:
+    """Devices of this host's processes."""
+    return local_process_count() * addressable_device_count()
+
+
+def addressable_device_count() -> int:
+    """Devices of this process."""
+    return _XLAC._xla_num_devices()
+
+
+def global_runtime_device_count() -> int:
+    """Devices of all processes, as the plugin counts them."""
+    return len(_XLAC._xla_get_all_runtime_devices())
+
+
+def addressable_runtime_device_count() -> int:
+    """Devices of this process, as the plugin counts them."""
+    return _XLAC._xla_num_runtime_devices()
+
+
+def world_size() -> int:
+    """Replicas that train together. A process that drives one device at a time is one."""
+    return 1
+
+
+def global_ordinal() -> int:
+    """Number of this replica, from 0 to `world_size() - 1`."""
+    return 0
+
+
+def local_ordinal() -> int:
+    """Number of this replica on its host."""
+    return 0
+
+
+def runtime_device_attributes(device: torch.device | str) -> dict[str, Any]:
+    """What the plugin tells about a device, and its name: `{"name": "CPU:0"}`."""
+    return _XLAC._xla_get_device_attributes(str(device))
+
+
+def global_runtime_device_attributes() -> list[dict[str, Any]]:
+    """The same for the devices of all processes."""
+    return _XLAC._xla_get_all_device_attributes()
+
+
+def is_spmd() -> bool:
+    """Whether one program is partitioned over several devices."""
+    return False
+
+
+def get_master_ip() -> str:
+    """Address of the first host, where devices have one.
+
+    Raises:
+        RuntimeError: on devices that form no pod (CPU, CUDA).
+    """
+    raise RuntimeError(f"{device_type()} devices have no master address")
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Keeps compiled programs in a folder, so that later processes need not compile them again.
+
+    Args:
+        path: the folder; it is made when missing.
+        readonly: use what is there, write nothing.
+
+    Raises:
+        RuntimeError: if the folder cannot be made.
+    """
+    _XLAC._set_persistent_cache(str(path), readonly)
+
+
+def get_num_cached_compilation_graph() -> int:
+    """Compiled programs kept in memory."""
+    return _XLAC._xla_get_num_cached_compilation_graph()

@@ -1,0 +1,1 @@
+"""Helpers that need no device."""
