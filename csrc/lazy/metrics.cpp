@@ -35,7 +35,8 @@ struct Metric::Data {
     MetricData result{count, total, {}};
     result.samples.reserve(ring.size());
     // The oldest sample is where the next one goes, once the ring is full.
-    const size_t oldest = ring.size() < kKeptSamples ? 0 : static_cast<size_t>(count) % kKeptSamples;
+    const size_t oldest =
+        ring.size() < kKeptSamples ? 0 : static_cast<size_t>(count) % kKeptSamples;
     for (size_t i = 0; i < ring.size(); ++i) {
       result.samples.push_back(ring[(oldest + i) % ring.size()]);
     }
@@ -166,8 +167,8 @@ void report_metric(std::ostream& out, const std::string& name, Metric::Data& met
   out << "  Percentiles: ";
   const char* separator = "";
   for (size_t percent : {1, 5, 10, 20, 50, 80, 90, 95, 99}) {
-    out << separator << percent << "%="
-        << format(values[values.size() * percent / 100], metric.unit);
+    out << separator << percent
+        << "%=" << format(values[values.size() * percent / 100], metric.unit);
     separator = "; ";
   }
   out << "\n";

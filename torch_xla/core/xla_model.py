@@ -604,7 +604,7 @@ class ToXlaTensorArena:
         self._select_fn = select_fn
 
     def transform(self, inputs: Any) -> Any:
-        """The same structure with converted values; a tensor that occurs twice is converted once."""
+        """The same structure with converted values; one that occurs twice is converted once."""
         positions: dict[int, int] = {}
         tensors: list[torch.Tensor] = []
 
