@@ -4,15 +4,23 @@
 # installed, as absolute paths separated by ':'.
 find_package(GTest QUIET)
 if(NOT GTest_FOUND)
-  message(STATUS "GoogleTest is not installed (Debian, Ubuntu: libgtest-dev); fetching its source")
+  set(url https://github.com/google/googletest/archive/refs/tags/v1.15.2.tar.gz)
+  set(archive "${PROJECT_BINARY_DIR}/googletest.tar.gz")
+  message(STATUS "GoogleTest is not installed, fetching its source from ${url}")
+  file(DOWNLOAD ${url} "${archive}" STATUS download)
+  list(GET download 0 failed)
+  if(failed)
+    file(REMOVE "${archive}")
+    message(WARNING
+      "The C++ tests are left out: GoogleTest is neither installed nor could it be fetched.\n"
+      "On Debian or Ubuntu: sudo apt-get install libgtest-dev")
+    return()
+  endif()
   include(FetchContent)
   set(INSTALL_GTEST OFF)
-  FetchContent_Declare(googletest
-    URL https://github.com/google/googletest/archive/refs/tags/v1.15.2.tar.gz
-    DOWNLOAD_EXTRACT_TIMESTAMP ON EXCLUDE_FROM_ALL)
+  FetchContent_Declare(googletest URL "${archive}" DOWNLOAD_EXTRACT_TIMESTAMP ON EXCLUDE_FROM_ALL)
   FetchContent_MakeAvailable(googletest)
 endif()
-include(GoogleTest)
 
 execute_process(
   COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/find_plugins.py"

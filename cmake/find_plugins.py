@@ -1,18 +1,18 @@
 """Prints the PJRT CPU plugins that installed wheels carry, absolute paths separated by ':'.
 
-Nothing is imported: a wheel's folder is found and searched for a library that names GetPjrtApi,
-since wheels call that file as they please.
+Nothing is imported: the files of each wheel are searched for a library that names GetPjrtApi, since
+wheels put and call that file as they please.
 """
 
-import importlib.util
 import mmap
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-PLUGIN_WHEELS = ("lammps_jax_pjrt_cpu", "fastatomstruct_xla_cpu", "xla_cpu_pjrt")
+PLUGIN_WHEELS = ("lammps-jax-pjrt-cpu", "fastatomstruct-xla-cpu", "xla-cpu-pjrt")
 
 
 def exports_pjrt(library: Path) -> bool:
-    """True when the dynamic symbol table of `library` names `GetPjrtApi`."""
+    """True when the symbol table of `library` names `GetPjrtApi`."""
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return data.find(b"\0GetPjrtApi\0") >= 0
 
@@ -20,9 +20,12 @@ def exports_pjrt(library: Path) -> bool:
 def find_plugins() -> list[Path]:
     found = []
     for wheel in PLUGIN_WHEELS:
-        spec = importlib.util.find_spec(wheel)
-        for folder in spec.submodule_search_locations or () if spec else ():
-            found += [path for path in sorted(Path(folder).rglob("*.so*")) if exports_pjrt(path)]
+        try:
+            libraries = [file for file in files(wheel) or () if ".so" in file.suffixes]
+        except PackageNotFoundError:
+            continue
+        paths = (Path(library.locate()) for library in libraries)
+        found += [path for path in paths if path.is_file() and exports_pjrt(path)]
     return found
 
 
