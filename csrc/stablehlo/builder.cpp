@@ -2,6 +2,7 @@
 
 #include "stablehlo/builder.h"
 
+#include <cctype>
 #include <stdexcept>
 
 #include "stablehlo/scope.h"
@@ -96,7 +97,8 @@ void Builder::check_operand(std::string_view name, Value v) const {
   }
   if (!scope_visible_[value_scope_[v.id_]]) {
     fail(name, "operand %", v.id_,
-         " is not visible here: it belongs to another region or function");
+         " is not visible here: it belongs to another region or function, or to the outside of a "
+         "region that must stand alone");
   }
 }
 
@@ -180,8 +182,19 @@ Value Builder::op(std::string_view name, const Values& operands, const TensorTyp
 // --- Regions and functions ---------------------------------------------------------------------
 
 std::string Builder::region(std::span<const uint32_t> arguments, const ValuesRegion& body,
-                            Values* results) {
+                            Values* results, std::string_view terminator) {
   ScopeGuard guard(*this, ScopeGuard::Kind::kRegion);
+  return finish_region(arguments, body, results, terminator);
+}
+
+std::string Builder::isolated_region(std::span<const uint32_t> arguments,
+                                     const ValuesRegion& body) {
+  ScopeGuard guard(*this, ScopeGuard::Kind::kIsolatedRegion);
+  return finish_region(arguments, body, nullptr, "stablehlo.return");
+}
+
+std::string Builder::finish_region(std::span<const uint32_t> arguments, const ValuesRegion& body,
+                                   Values* results, std::string_view terminator) {
   Values values;
   for (uint32_t type : arguments) values.push_back(new_value(type));
   body_ = "{\n";
@@ -197,11 +210,11 @@ std::string Builder::region(std::span<const uint32_t> arguments, const ValuesReg
     body_ += "):\n";
   }
   Values returned = body(values);
-  write("stablehlo.return", returned, {});
+  write(terminator, returned, {});
   body_.append(static_cast<size_t>(scope_->depth - 1) * 2, ' ');
   body_ += '}';
   if (results) *results = std::move(returned);
-  return guard.take_text();
+  return std::move(body_);
 }
 
 std::string Builder::combiner(std::string_view op, const Values& xs, const ReduceRegion& body) {
@@ -210,7 +223,7 @@ std::string Builder::combiner(std::string_view op, const Values& xs, const Reduc
     for (Value x : xs) scalars.push_back(intern(x.element_type(), {}));
   }
   size_t count = xs.size();
-  return region(scalars, [&](const Values& args) {
+  return isolated_region(scalars, [&](const Values& args) {
     auto middle = args.begin() + static_cast<std::ptrdiff_t>(count);
     Values results = body(Values(args.begin(), middle), Values(middle, args.end()));
     if (results.size() != count) {
@@ -251,7 +264,7 @@ std::string Builder::function(std::string_view name, const std::vector<TensorTyp
   Values returned = body(values);
   write("func.return", returned, {});
   for (Value v : returned) signature.results.push_back(v.type_);
-  std::string text = guard.take_text();
+  std::string text = std::move(body_);
 
   std::string header = cat("  func.func private @", unique, "(");
   for (size_t i = 0; i < values.size(); ++i) {
@@ -304,8 +317,6 @@ void Builder::ret(const Values& results, const std::vector<ArgumentAttributes>& 
   if (!attributes.empty() && attributes.size() != results.size()) {
     fail("ret", attributes.size(), " attributes for ", results.size(), " results");
   }
-  std::string saved = std::exchange(op_attributes_, {});
-  std::vector<uint32_t> none;
   for (Value v : results) check_operand("ret", v);
   body_ += "    \"func.return\"(";
   for (size_t i = 0; i < results.size(); ++i) {

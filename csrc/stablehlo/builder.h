@@ -70,15 +70,14 @@ class Number {
       bits_ = value;
     }
   }
-  Number(std::complex<double> value)
-      : kind_(Kind::kComplex), real_(value.real()), imag_(value.imag()) {}
+  template <typename T>
+  Number(std::complex<T> value) : kind_(Kind::kComplex), real_(value.real()), imag_(value.imag()) {}
 
   double real() const;
   double imag() const { return imag_; }
   // Two's complement bits of the value truncated to an integer.
   uint64_t integer_bits() const;
   bool is_zero() const;
-  bool is_negative() const;
 
  private:
   enum class Kind : uint8_t { kReal, kSigned, kUnsigned, kComplex };
@@ -312,9 +311,9 @@ class Builder {
   Value bessel_i1e(Value x);
   Value conj(Value x);
   Value square(Value x);
+  // Made of others.
   Value is_inf(Value x);  // Floats only.
-  Value is_nan(Value x);  // compare(x, x, kNe); real(x) or imag(x) for complex numbers.
-  Value identity(Value x) { return x; }
+  Value is_nan(Value x);  // For complex numbers true when either part is NaN.
 
   // --- Elementwise, two operands of one type (spec sections of the same names) ------------------
 
@@ -400,6 +399,7 @@ class Builder {
   Value set_dimension_size(Value x, Value size, int64_t dimension);
 
   // --- Reductions, windows, sorting --------------------------------------------------------------
+  // The regions see no values from outside: make the constants that they need inside.
 
   // `body(accumulated, element)` on scalars; `init` has rank 0. Spec: reduce.
   Value reduce(Value x, Value init, const Dims& dimensions, const BinaryRegion& body);
@@ -512,6 +512,15 @@ class Builder {
 
   // Shardy: `sharding` is MLIR text, "#sdy.sharding<@mesh, [{\"x\"}, {}]>".
   Value sharding_constraint(Value x, std::string_view sharding);
+  // Runs `body` on the shards of `xs` as each device sees them; collectives inside work along the
+  // axes. Shardings are MLIR text without the "#sdy.sharding", "<@mesh, [{\"x\"}, {}]>", one a
+  // value; `manual_axes` are names of mesh axes; `locals` the types of the shards, `results` those
+  // of the whole results. Needs a plugin with Shardy, and compile options that turn it on.
+  Values manual_computation(const Values& xs, const std::vector<std::string>& in_shardings,
+                            const std::vector<TensorType>& locals,
+                            const std::vector<std::string>& out_shardings,
+                            const std::vector<TensorType>& results,
+                            const std::vector<std::string>& manual_axes, const ValuesRegion& body);
 
   // --- For operations that have no method ----------------------------------------------------
 
@@ -553,7 +562,11 @@ class Builder {
 
   // Runs `body` on fresh arguments and returns the text of its region; `results` gets what it gave.
   std::string region(std::span<const uint32_t> arguments, const ValuesRegion& body,
-                     Values* results = nullptr);
+                     Values* results = nullptr, std::string_view terminator = "stablehlo.return");
+  // The same where XLA allows no values from outside.
+  std::string isolated_region(std::span<const uint32_t> arguments, const ValuesRegion& body);
+  std::string finish_region(std::span<const uint32_t> arguments, const ValuesRegion& body,
+                            Values* results, std::string_view terminator);
   // The region of a combiner on scalars of the element types of `xs`, checked to return them.
   std::string combiner(std::string_view op, const Values& xs, const ReduceRegion& body);
 

@@ -165,4 +165,40 @@ Value Builder::sharding_constraint(Value x, std::string_view sharding) {
   return write("sdy.sharding_constraint", {x}, x.type_, Attributes().raw("sharding", sharding));
 }
 
+Values Builder::manual_computation(const Values& xs, const std::vector<std::string>& in_shardings,
+                                   const std::vector<TensorType>& locals,
+                                   const std::vector<std::string>& out_shardings,
+                                   const std::vector<TensorType>& results,
+                                   const std::vector<std::string>& manual_axes,
+                                   const ValuesRegion& body) {
+  constexpr std::string_view kName = "sdy.manual_computation";
+  if (in_shardings.size() != xs.size() || locals.size() != xs.size() ||
+      out_shardings.size() != results.size()) {
+    fail(kName, xs.size(), " operands with ", in_shardings.size(), " shardings and ", locals.size(),
+         " shards, ", results.size(), " results with ", out_shardings.size(), " shardings");
+  }
+  for (Value x : xs) check_operand(kName, x);
+  auto join = [](const std::vector<std::string>& parts, bool quoted) {
+    std::string text;
+    for (const std::string& part : parts) {
+      if (!text.empty()) text += ", ";
+      text += quoted ? quote(part) : part;
+    }
+    return text;
+  };
+  std::vector<uint32_t> arguments, types;
+  for (const TensorType& type : locals) arguments.push_back(intern(type));
+  for (const TensorType& type : results) types.push_back(intern(type));
+  Values given;
+  std::string text = region(arguments, body, &given, "sdy.return");
+  if (given.size() != results.size()) {
+    fail(kName, "the body gives ", given.size(), " values for ", results.size());
+  }
+  Attributes attributes;
+  attributes.raw("in_shardings", cat("#sdy.sharding_per_value<[", join(in_shardings, false), "]>"))
+      .raw("out_shardings", cat("#sdy.sharding_per_value<[", join(out_shardings, false), "]>"))
+      .raw("manual_axes", cat("#sdy<manual_axes{", join(manual_axes, true), "}>"));
+  return write(kName, xs, types, attributes, std::span<const std::string>(&text, 1));
+}
+
 }  // namespace torch_xla::stablehlo

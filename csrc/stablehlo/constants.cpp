@@ -223,11 +223,6 @@ bool Number::is_zero() const {
   return real_ == 0 && imag_ == 0;
 }
 
-bool Number::is_negative() const {
-  if (kind_ == Kind::kSigned) return static_cast<int64_t>(bits_) < 0;
-  return kind_ != Kind::kUnsigned && real_ < 0;
-}
-
 // --- Builder -----------------------------------------------------------------------------------
 
 Value Builder::cached_scalar(ElementType type, std::string_view literal) {

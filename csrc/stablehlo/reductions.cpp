@@ -161,7 +161,7 @@ Value Builder::select_and_scatter(Value operand, Value source, Value init, const
   uint32_t scalar_type = intern(type, {});
   uint32_t scalars[] = {scalar_type, scalar_type};
   std::string regions[2];
-  regions[0] = region(scalars, [&](const Values& args) {
+  regions[0] = isolated_region(scalars, [&](const Values& args) {
     Value chosen = select(args[0], args[1]);
     check_operand(kName, chosen);
     if (chosen.type() != TensorType{ElementType::kPred, {}}) {
@@ -195,7 +195,7 @@ Values Builder::sort(const Values& xs, int64_t dimension, bool stable, const Red
     scalars.insert(scalars.end(), {scalar_type, scalar_type});
   }
   check_axes(kName, "dimension", {dimension}, xs[0].dims().size());
-  std::string text = region(scalars, [&](const Values& args) {
+  std::string text = isolated_region(scalars, [&](const Values& args) {
     // The arguments come as left and right of each operand in turn.
     Values left, right;
     for (size_t i = 0; i < args.size(); i += 2) {

@@ -31,17 +31,17 @@ struct Builder::Scope {
 // Redirects the builder into a fresh region or function until it goes out of scope, also by throw.
 class Builder::ScopeGuard {
  public:
-  enum class Kind { kRegion, kFunction };
+  // Only a kRegion sees the values around it.
+  enum class Kind { kRegion, kIsolatedRegion, kFunction };
 
   ScopeGuard(Builder& builder, Kind kind)
       : builder_(builder), outer_(builder.scope_), text_(std::move(builder.body_)) {
     scope_.number = static_cast<uint32_t>(builder.scope_visible_.size());
-    if (kind == Kind::kFunction) {
+    if (kind != Kind::kRegion) {
       visible_ = builder.scope_visible_;
       builder.scope_visible_.assign(visible_.size(), false);
-    } else {
-      scope_.depth = outer_->depth + 1;
     }
+    if (kind != Kind::kFunction) scope_.depth = outer_->depth + 1;
     builder.scope_visible_.push_back(true);
     builder.scope_ = &scope_;
     builder.body_.clear();
@@ -55,8 +55,6 @@ class Builder::ScopeGuard {
   }
   ScopeGuard(const ScopeGuard&) = delete;
   ScopeGuard& operator=(const ScopeGuard&) = delete;
-
-  std::string take_text() { return std::move(builder_.body_); }
 
  private:
   Builder& builder_;

@@ -204,6 +204,10 @@ TEST(Builder, RefusesValuesOfClosedRegionsAndOtherFunctions) {
   });
   EXPECT_THROW(-leaked, std::logic_error);
   EXPECT_THROW(b.function("f", {}, [&](const Values&) { return Values{-x}; }), std::logic_error);
+  // XLA wants the regions of reductions to stand alone; those of loops may look outside.
+  Value zero = b.scalar(0, ElementType::kF32);
+  EXPECT_THROW(b.reduce(x, zero, {0}, [&](Value l, Value r) { return l + r + zero; }),
+               std::logic_error);
   // The builder is whole after an exception out of a region.
   EXPECT_THROW(b.reduce(x, b.scalar(0, ElementType::kF32), {0},
                         [&](Value, Value) -> Value { throw std::runtime_error("no"); }),

@@ -11,6 +11,7 @@ namespace {
 using testing::array;
 using testing::expect;
 using testing::expect_compiles;
+using testing::expect_partitioned;
 using testing::expect_replicated;
 using testing::f32;
 using testing::pred;
@@ -206,6 +207,28 @@ TEST(Collectives, ChannelsAndGlobalIds) {
       {{f32({1}, {1})}, {f32({1}, {2})}},
       [&](Builder& b, const Values& x) { return Values{b.all_reduce(x[0], add, options)}; },
       {{f32({1}, {3})}, {f32({1}, {3})}});
+}
+
+TEST(Collectives, ManualComputation) {
+  const std::string rows = "<@mesh, [{\"x\"}]>";
+  auto program = [&](Builder& b, const Values& x) {
+    b.add_module_text("sdy.mesh @mesh = <[\"x\"=4]>");
+    return b.manual_computation(x, {rows}, {{ElementType::kF32, {1}}}, {"<@mesh, [{}]>"},
+                                {{ElementType::kF32, {1}}}, {"x"}, [&](const Values& shard) {
+                                  CollectiveOptions options;
+                                  options.groups = {{0, 1, 2, 3}};
+                                  options.channel = 1;
+                                  options.use_global_device_ids = true;
+                                  return Values{b.all_reduce(shard[0], add, options)};
+                                });
+  };
+  expect_partitioned(4, {f32({1}, {1}), f32({1}, {2}), f32({1}, {4}), f32({1}, {8})},
+                     {ElementType::kF32, {4}}, "#sdy.sharding<@mesh, [{\"x\"}]>", program,
+                     f32({1}, {15}));
+  Builder b;
+  Value x = b.parameter({ElementType::kF32, {4}});
+  auto same = [](const Values& v) { return v; };
+  EXPECT_THROW(b.manual_computation({x}, {}, {}, {}, {}, {}, same), std::logic_error);
 }
 
 TEST(Collectives, RefuseWhatDoesNotFit) {

@@ -196,8 +196,8 @@ std::string text_of(const std::vector<TensorType>& inputs, const Program& progra
 
 void expect_replicated(const std::vector<std::vector<Array>>& inputs, const Program& program,
                        const std::vector<std::vector<Array>>& expected) {
-  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
   std::string text = text_of(types_of(inputs[0]), program);
+  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
   for (const Backend& backend : backends()) {
     SCOPED_TRACE(backend.path + "\n" + text);
     try {
@@ -225,10 +225,45 @@ void expect_replicated(const std::vector<std::vector<Array>>& inputs, const Prog
   }
 }
 
+void expect_partitioned(int partitions, const std::vector<Array>& shards, const TensorType& global,
+                        const std::string& sharding, const Program& program,
+                        const Array& expected) {
+  Builder b;
+  ArgumentAttributes attributes;
+  attributes.sdy_sharding = sharding;
+  Value parameter = b.parameter(global, attributes);
+  b.ret(program(b, {parameter}));
+  std::string text = b.module("test");
+  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
+  pjrt::CompileOptions options;
+  options.num_partitions = partitions;
+  options.use_spmd_partitioning = true;
+  options.use_shardy = true;
+  for (const Backend& backend : backends()) {
+    SCOPED_TRACE(backend.path + "\n" + text);
+    try {
+      auto executable = backend.client->compile(text, options);
+      std::vector<std::unique_ptr<pjrt::Buffer>> owned;
+      std::vector<std::vector<pjrt::Buffer*>> arguments;
+      for (size_t i = 0; i < shards.size(); ++i) {
+        owned.push_back(upload(*backend.client, shards[i], executable->addressable_devices()[i]));
+        arguments.push_back({owned.back().get()});
+      }
+      auto results = executable->execute_sharded(arguments);
+      for (auto& row : results) {
+        ASSERT_EQ(row.size(), 1u);
+        compare(*row[0], expected, 0);
+      }
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+}
+
 void expect(const std::vector<Array>& inputs, const Program& program,
             const std::vector<Array>& expected, double tolerance) {
-  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
   std::string text = text_of(types_of(inputs), program);
+  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
   for (const Backend& backend : backends()) {
     SCOPED_TRACE(backend.path + "\n" + text);
     try {
@@ -252,8 +287,8 @@ void expect(const std::vector<Array>& inputs, const Program& program,
 }
 
 void expect_compiles(const std::vector<TensorType>& inputs, const Program& program) {
-  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
   std::string text = text_of(inputs, program);
+  if (backends().empty()) GTEST_SKIP() << "TORCH_XLA_TEST_PLUGINS names no plugin";
   for (const Backend& backend : backends()) {
     SCOPED_TRACE(backend.path + "\n" + text);
     try {

@@ -38,6 +38,11 @@ void expect(const std::vector<Array>& inputs, const Program& program,
 void expect_replicated(const std::vector<std::vector<Array>>& inputs, const Program& program,
                        const std::vector<std::vector<Array>>& expected);
 
+// Compiles for `partitions` devices with Shardy. The one input of type `global`, of that sharding
+// (MLIR text), comes as shards[partition]; every partition is expected to hold `expected`.
+void expect_partitioned(int partitions, const std::vector<Array>& shards, const TensorType& global,
+                        const std::string& sharding, const Program& program, const Array& expected);
+
 // Expects every plugin to compile the program of these inputs.
 void expect_compiles(const std::vector<TensorType>& inputs, const Program& program);
 
