@@ -24,6 +24,7 @@ class LazyStorage final : public c10::intrusive_ptr_target {
               stablehlo::Dims strides)
       : device_(device), type_(type), sizes_(std::move(sizes)), strides_(std::move(strides)) {}
   ~LazyStorage() override;
+  void release_resources() override;
 
   // A new storage of `bytes` with the given base. `strides` empty: row-major.
   static c10::Storage make(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
@@ -51,7 +52,6 @@ class LazyStorage final : public c10::intrusive_ptr_target {
 
  private:
   friend struct PendingList;
-  void release_resources() override;
   void drop_value();
   void update_pending(bool pending);
 

@@ -1,0 +1,217 @@
+// Arithmetic of two operands, and comparisons.
+
+#include <ATen/ops/add_meta.h>
+#include <ATen/ops/atan2_meta.h>
+#include <ATen/ops/div_meta.h>
+#include <ATen/ops/eq_meta.h>
+#include <ATen/ops/ge_meta.h>
+#include <ATen/ops/gt_meta.h>
+#include <ATen/ops/le_meta.h>
+#include <ATen/ops/lt_meta.h>
+#include <ATen/ops/maximum_meta.h>
+#include <ATen/ops/minimum_meta.h>
+#include <ATen/ops/mul_meta.h>
+#include <ATen/ops/ne_meta.h>
+#include <ATen/ops/sub_meta.h>
+
+#include "aten/pointwise.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using Args = PointwiseArgs&;
+
+bool is_pred(const XlaValue& x) { return x.element_type() == ElementType::kPred; }
+
+// --- add, sub: self + alpha * other ---
+
+const PointwiseOp kAdd{"aten::add", [](Args x) { return x.b.add(x[0], x[1]); }};
+const PointwiseOp kAddScaled{"aten::add", [](Args x) {
+                               return x.b.add(x[0], x.b.multiply(x[2], x[1]));
+                             }};
+const PointwiseOp kSub{"aten::sub", [](Args x) { return x.b.subtract(x[0], x[1]); }};
+const PointwiseOp kSubScaled{"aten::sub", [](Args x) {
+                               return x.b.subtract(x[0], x.b.multiply(x[2], x[1]));
+                             }};
+const PointwiseOp kMul{"aten::mul", [](Args x) { return x.b.multiply(x[0], x[1]); }};
+
+// A Python number beside a float tensor does not change its dtype.
+bool is_plain_number(const at::Tensor& self, const at::Tensor& number) {
+  const c10::TensorImpl* impl = number.unsafeGetTensorImpl();
+  return impl->is_wrapped_number() && self.is_xla() && self.is_contiguous() &&
+         at::isFloatingType(self.scalar_type()) &&
+         !self.unsafeGetTensorImpl()->is_wrapped_number() &&
+         !at::isComplexType(number.scalar_type());
+}
+
+// Two plain tensors, or one and a plain number: nothing to infer. Undefined for anything else.
+template <const PointwiseOp& op>
+at::Tensor fast_binary(const at::Tensor& self, const at::Tensor& other) {
+  Value right;
+  const ElementType type = element_type(self);
+  if (plain_pair(self, other)) {
+    right = lazy::read(other);
+  } else if (is_plain_number(self, other)) {
+    right = scalar_operand(number_in(other), type);
+  } else {
+    return {};
+  }
+  return lazy::make(pointwise(op, {lazy::read(self), right}, type,
+                              ShapeRef{type, span_of(self.sizes())}),
+                    self.scalar_type(), self.device());
+}
+
+template <class Meta, const PointwiseOp& plain, const PointwiseOp& scaled>
+struct AddLike {
+  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other,
+                       const at::Scalar& alpha) {
+    const ElementType common = common_type(it);
+    if (alpha.equal(1)) {
+      return pointwise(plain, {value_of(self), value_of(other)}, common, it.output_shape());
+    }
+    return pointwise(scaled, {value_of(self), value_of(other), scalar_operand(alpha, common)},
+                     common, it.output_shape());
+  }
+
+  static at::Tensor functional(const at::Tensor& self, const at::Tensor& other,
+                               const at::Scalar& alpha) {
+    if (alpha.isIntegral(false) && alpha.toLong() == 1) {
+      if (at::Tensor result = fast_binary<plain>(self, other); result.defined()) return result;
+    }
+    return structured_functional<Meta, &compute>(self, other, alpha);
+  }
+
+  static void registered(torch::Library& m, Names names) {
+    m.impl(names.functional, &functional);
+    structured<Meta, &compute>(m, {nullptr, names.inplace, names.out});
+  }
+};
+
+using Add = AddLike<at::meta::structured_add_Tensor, kAdd, kAddScaled>;
+using Sub = AddLike<at::meta::structured_sub_Tensor, kSub, kSubScaled>;
+
+// mul and div have no alpha.
+template <class Meta, const PointwiseOp& op>
+struct MulLike {
+  static at::Tensor functional(const at::Tensor& self, const at::Tensor& other) {
+    if (at::Tensor result = fast_binary<op>(self, other); result.defined()) return result;
+    return structured_functional<Meta, Elementwise<op>{}>(self, other);
+  }
+  static void registered(torch::Library& m, Names names) {
+    m.impl(names.functional, &functional);
+    elementwise<Meta, op>(m, {nullptr, names.inplace, names.out});
+  }
+};
+
+using Mul = MulLike<at::meta::structured_mul_Tensor, kMul>;
+
+// --- div ---
+
+// C++ division with the rounding of div(rounding_mode=...): 0 none, 1 trunc, 2 floor.
+const PointwiseOp kDiv{"aten::div", [](Args x) { return x.b.divide(x[0], x[1]); }};
+
+XlaValue floor_divide_integers(Args x) {
+  Builder& b = x.b;
+  const XlaValue zero = x.number(0), one = x.number(1);
+  // XLA leaves x / 0 open; CPU torch raises, which data on a device cannot.
+  const XlaValue quotient = b.divide(x[0], x[1]);
+  const XlaValue remainder = b.remainder(x[0], x[1]);
+  if (!stablehlo::is_signed(x[0].element_type())) return quotient;
+  const XlaValue inexact = b.ne(remainder, zero);
+  const XlaValue opposite = b.ne(b.lt(remainder, zero), b.lt(x[1], zero));
+  return b.select(b.and_(inexact, opposite), b.subtract(quotient, one), quotient);
+}
+
+// Python's floor division on floats, as c10::div_floor_floating: exact multiples stay exact.
+XlaValue floor_divide_floats(Args x) {
+  Builder& b = x.b;
+  const XlaValue zero = x.number(0), one = x.number(1);
+  const XlaValue mod = b.remainder(x[0], x[1]);
+  XlaValue div = b.divide(b.subtract(x[0], mod), x[1]);
+  const XlaValue adjust = b.and_(b.ne(mod, zero), b.ne(b.lt(x[1], zero), b.lt(mod, zero)));
+  div = b.select(adjust, b.subtract(div, one), div);
+  const XlaValue floored = b.floor(div);
+  const XlaValue rounded = b.select(b.gt(b.subtract(div, floored), x.number(0.5)),
+                                    b.add(floored, one), floored);
+  const XlaValue quotient = b.divide(x[0], x[1]);
+  // A zero keeps the sign of the true quotient.
+  const XlaValue signed_zero = b.multiply(zero, b.sign(quotient));
+  const XlaValue result = b.select(b.eq(div, zero), signed_zero, rounded);
+  return b.select(b.eq(x[1], zero), quotient, result);
+}
+
+const PointwiseOp kDivTrunc{"aten::div", [](Args x) {
+                              const XlaValue quotient = x.b.divide(x[0], x[1]);
+                              if (!stablehlo::is_float(x[0].element_type())) return quotient;
+                              return x.b.select(x.b.lt(quotient, x.number(0)),
+                                                x.b.ceil(quotient), x.b.floor(quotient));
+                            }};
+const PointwiseOp kDivFloor{"aten::div", [](Args x) {
+                              return stablehlo::is_float(x[0].element_type())
+                                         ? floor_divide_floats(x)
+                                         : floor_divide_integers(x);
+                            }};
+
+Value div_mode(Infer<at::meta::structured_div_Tensor_mode, 1>& it, const at::Tensor& self,
+               const at::Tensor& other, std::optional<std::string_view> mode) {
+  const PointwiseOp& op = !mode ? kDiv : *mode == "trunc" ? kDivTrunc : kDivFloor;
+  return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
+}
+
+// --- comparisons, maximum, minimum, atan2 ---
+
+const PointwiseOp kEq{"aten::eq", [](Args x) { return x.b.eq(x[0], x[1]); }};
+const PointwiseOp kNe{"aten::ne", [](Args x) { return x.b.ne(x[0], x[1]); }};
+const PointwiseOp kLt{"aten::lt", [](Args x) { return x.b.lt(x[0], x[1]); }};
+const PointwiseOp kLe{"aten::le", [](Args x) { return x.b.le(x[0], x[1]); }};
+const PointwiseOp kGt{"aten::gt", [](Args x) { return x.b.gt(x[0], x[1]); }};
+const PointwiseOp kGe{"aten::ge", [](Args x) { return x.b.ge(x[0], x[1]); }};
+const PointwiseOp kMaximum{"aten::maximum", [](Args x) { return x.b.maximum(x[0], x[1]); }};
+const PointwiseOp kMinimum{"aten::minimum", [](Args x) { return x.b.minimum(x[0], x[1]); }};
+const PointwiseOp kAtan2{"aten::atan2", [](Args x) { return x.b.atan2(x[0], x[1]); }};
+
+template <class Meta, const PointwiseOp& op>
+struct Comparison {
+  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other) {
+    return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
+  }
+};
+
+template <class Meta, const PointwiseOp& op>
+struct ScalarComparison {
+  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Scalar& other) {
+    const ElementType common = common_type(it);
+    return pointwise(op, {value_of(self), scalar_operand(other, common)}, common,
+                     it.output_shape());
+  }
+};
+
+#define COMPARISON(name, op)                                                                    \
+  structured<at::meta::structured_##name##_Tensor,                                              \
+             &Comparison<at::meta::structured_##name##_Tensor, op>::compute>(                   \
+      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                             \
+  structured<at::meta::structured_##name##_Scalar,                                              \
+             &ScalarComparison<at::meta::structured_##name##_Scalar, op>::compute>(             \
+      m, {#name ".Scalar", #name "_.Scalar", #name ".Scalar_out"})
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  Add::registered(m, {"add.Tensor", "add_.Tensor", "add.out"});
+  Sub::registered(m, {"sub.Tensor", "sub_.Tensor", "sub.out"});
+  Mul::registered(m, {"mul.Tensor", "mul_.Tensor", "mul.out"});
+  elementwise<at::meta::structured_div_Tensor, kDiv>(m, {"div.Tensor", "div_.Tensor", "div.out"});
+  structured<at::meta::structured_div_Tensor_mode, div_mode>(
+      m, {"div.Tensor_mode", "div_.Tensor_mode", "div.out_mode"});
+  COMPARISON(eq, kEq);
+  COMPARISON(ne, kNe);
+  COMPARISON(lt, kLt);
+  COMPARISON(le, kLe);
+  COMPARISON(gt, kGt);
+  COMPARISON(ge, kGe);
+  elementwise<at::meta::structured_maximum, kMaximum>(m, {"maximum", nullptr, "maximum.out"});
+  elementwise<at::meta::structured_minimum, kMinimum>(m, {"minimum", nullptr, "minimum.out"});
+  elementwise<at::meta::structured_atan2, kAtan2>(m, {"atan2", "atan2_", "atan2.out"});
+}
+
+}  // namespace torch_xla::aten

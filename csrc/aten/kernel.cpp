@@ -1,0 +1,93 @@
+#include "aten/kernel.h"
+
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_local_scalar_dense.h>
+
+namespace torch_xla::aten {
+namespace {
+
+const Op kConvert{"xla::cast", [](Lowering& l, const Node& n) -> Results {
+                    const XlaValue x = l.operand(0);
+                    const ElementType to = n.output().type;
+                    if (stablehlo::is_complex(x.element_type()) && to == ElementType::kPred) {
+                      return l->ne(x, l->zeros_like(x));
+                    }
+                    return l->convert(x, to);
+                  }};
+const Op kBroadcast{"aten::expand", [](Lowering& l, const Node& n) -> Results {
+                      return l->broadcast_to(l.operand(0), Dims(n.output().dims));
+                    }};
+const Op kReshape{"aten::view", [](Lowering& l, const Node& n) -> Results {
+                    return l->reshape(l.operand(0), Dims(n.output().dims));
+                  }};
+
+}  // namespace
+
+at::Scalar number_in(const at::Tensor& tensor) {
+  // What Python numbers become, without a trip through the dispatcher.
+  const void* data = tensor.const_data_ptr();
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return *static_cast<const double*>(data);
+    case at::kLong: return *static_cast<const int64_t*>(data);
+    case at::kBool: return *static_cast<const bool*>(data);
+    default: return at::_local_scalar_dense(tensor);
+  }
+}
+
+Value value_of(const at::Tensor& tensor) {
+  if (lazy::is_xla(tensor)) return lazy::read(tensor);
+  TORCH_CHECK(tensor.defined() && tensor.device().is_cpu() && tensor.dim() == 0,
+              "Expected all tensors to be on the same device, but found at least two devices, xla:0 "
+              "and ",
+              tensor.defined() ? tensor.device().str() : "none", "!");
+  return lazy::scalar(number_in(tensor), element_type(tensor));
+}
+
+Value value_of(const at::Tensor& tensor, at::ScalarType type) {
+  return convert(value_of(tensor), lazy::element_type(type));
+}
+
+Value convert(const Value& value, ElementType type) {
+  if (value.type() == type) return value;
+  return Node::make(kConvert, {value}, {}, ShapeRef{type, value.dims()});
+}
+
+Value broadcast_to(const Value& value, at::IntArrayRef sizes) {
+  const ShapeRef shape{value.type(), span_of(sizes)};
+  return value.shape() == shape ? value : Value(Node::make(kBroadcast, {value}, {}, shape));
+}
+
+Value reshape(const Value& value, at::IntArrayRef sizes) {
+  const ShapeRef shape{value.type(), span_of(sizes)};
+  return value.shape() == shape ? value : Value(Node::make(kReshape, {value}, {}, shape));
+}
+
+c10::Device device_of(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (lazy::is_xla(tensor)) return tensor.device();
+  }
+  TORCH_INTERNAL_ASSERT(false, "an xla kernel was called without xla tensors");
+}
+
+void check_inplace(const at::Tensor& self, at::IntArrayRef sizes,
+                   const at::TensorOptions& options) {
+  TORCH_CHECK(options.dtype() == self.dtype(), "Bad in-place call: ", "input tensor dtype ",
+              self.dtype(), " and output tensor dtype ", options.dtype(), " should match");
+  TORCH_CHECK(options.device() == self.device(), "Bad in-place call: ", "input tensor device ",
+              self.device(), " and output tensor device ", options.device(), " should match");
+  TORCH_CHECK(sizes == self.sizes(), "Bad in-place call: ", "input tensor size ", self.sizes(),
+              " and output tensor size ", sizes, " should match");
+}
+
+void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
+                const at::TensorOptions& options) {
+  TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ",
+              options.dtype(), ", but got ", out.dtype(), " instead");
+  TORCH_CHECK(options.device() == out.device(), "Expected out tensor to have device ",
+              options.device(), ", but got ", out.device(), " instead");
+  if (at::native::resize_output(out, sizes) && !strides.empty()) {
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  }
+}
+
+}  // namespace torch_xla::aten

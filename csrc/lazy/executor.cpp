@@ -1,0 +1,467 @@
+#include "lazy/executor.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <chrono>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "ir/graph.h"
+#include "lazy/dtype.h"
+#include "lazy/metrics.h"
+#include "lazy/persistent_cache.h"
+#include "lazy/runtime.h"
+#include "lazy/storage.h"
+#include "pjrt/compile_options.h"
+#include "pjrt/error.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+using Storages = std::vector<c10::intrusive_ptr<LazyStorage>>;
+
+struct Settings {
+  std::mutex mutex;
+  std::function<void(const CompileReport&)> compile_listener;
+  std::map<std::string, pjrt::Option> overrides;
+  std::string precision = "default";
+  std::string graph_name = "SyncTensorsGraph";
+  bool allow_execution = true;
+};
+
+Settings& settings() {
+  static auto* settings = new Settings;
+  return *settings;
+}
+
+// A compiled program with what is needed to call it.
+struct Program {
+  std::shared_ptr<pjrt::Executable> executable;
+  std::vector<ir::ScalarClass> scalar_parameters;
+};
+
+// Least recently used programs leave first.
+class ProgramCache {
+ public:
+  std::shared_ptr<Program> find(const ir::Hash128& key) {
+    std::lock_guard lock(mutex_);
+    const auto entry = index_.find(key);
+    if (entry == index_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, entry->second);
+    return entry->second->second;
+  }
+  void insert(const ir::Hash128& key, std::shared_ptr<Program> program) {
+    std::lock_guard lock(mutex_);
+    if (index_.contains(key)) return;
+    entries_.emplace_front(key, std::move(program));
+    index_[key] = entries_.begin();
+    trim();
+  }
+  size_t size() {
+    std::lock_guard lock(mutex_);
+    return entries_.size();
+  }
+  void set_capacity(size_t capacity) {
+    std::lock_guard lock(mutex_);
+    capacity_ = capacity;
+    trim();
+  }
+  void clear() {
+    std::lock_guard lock(mutex_);
+    index_.clear();
+    entries_.clear();
+  }
+
+ private:
+  void trim() {
+    while (entries_.size() > capacity_) {
+      index_.erase(entries_.back().first);
+      entries_.pop_back();
+    }
+  }
+
+  using Entry = std::pair<ir::Hash128, std::shared_ptr<Program>>;
+  std::mutex mutex_;
+  size_t capacity_ = 2048;
+  std::list<Entry> entries_;
+  std::unordered_map<ir::Hash128, std::list<Entry>::iterator> index_;
+};
+
+ProgramCache& program_cache() {
+  static auto* cache = new ProgramCache;
+  return *cache;
+}
+
+// One sync at a time a process: programs of a device run in the order in which they were traced.
+std::mutex& sync_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+// What the pending storages of a device hold, each distinct value once.
+struct Roots {
+  Storages storages;
+  std::vector<size_t> value_of;  // index into `values` for each storage
+  std::vector<ir::Value> values;
+};
+
+struct ValueHash {
+  size_t operator()(const ir::Value& value) const {
+    return reinterpret_cast<uintptr_t>(value.node.get()) / 16 + value.index;
+  }
+};
+
+Roots gather_roots(Storages storages) {
+  Roots roots;
+  std::unordered_map<ir::Value, size_t, ValueHash> seen;
+  for (auto& storage : storages) {
+    const ir::Value value = storage->value();
+    if (DeviceData::of(value)) continue;
+    const auto [entry, fresh] = seen.emplace(value, roots.values.size());
+    if (fresh) roots.values.push_back(value);
+    roots.value_of.push_back(entry->second);
+    roots.storages.push_back(std::move(storage));
+  }
+  return roots;
+}
+
+std::string upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+pjrt::CompileOptions compile_options() {
+  pjrt::CompileOptions options;
+  options.portable = true;
+  // Without this XLA:CPU drops NaN in max, min and their reductions.
+  if (Runtime::get().client().platform_name() == "cpu") {
+    options.env_overrides["xla_cpu_enable_fast_min_max"] = false;
+  }
+  std::lock_guard lock(settings().mutex);
+  for (const auto& [name, value] : settings().overrides) options.env_overrides[name] = value;
+  return options;
+}
+
+// One launch: from roots to programs to data.
+class Launch {
+ public:
+  Launch(c10::Device device, std::span<const ir::Value> roots, bool may_donate)
+      : device_(device), roots_(roots), may_donate_(may_donate) {
+    static metrics::Metric nodes("TensorsGraphSize", metrics::Unit::kCount);
+    graph_ = ir::walk(roots);
+    nodes.add(static_cast<double>(graph_.order.size()));
+    choose_donations();
+    add_settings_to_key();
+  }
+
+  const ir::Hash128& key() const { return graph_.key; }
+
+  // Looked up, loaded or compiled. Requires the graph's marks.
+  void prepare() {
+    static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
+    program_ = program_cache().find(graph_.key);
+    if (program_) {
+      cached.add();
+      return;
+    }
+    uncached.add();
+    program_ = compile();
+    program_cache().insert(graph_.key, program_);
+  }
+
+  std::vector<std::unique_ptr<pjrt::Buffer>> execute() {
+    static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
+    metrics::Timer timer(time);
+    std::vector<pjrt::Buffer*> arguments;
+    arguments.reserve(graph_.parameters.size() + 3);
+    for (const ir::Node* leaf : graph_.parameters) {
+      arguments.push_back(&static_cast<DeviceData*>(leaf->payload())->buffer());
+    }
+    const auto scalars = upload_scalars();
+    for (const auto& buffer : scalars) arguments.push_back(buffer.get());
+    pjrt::ExecuteOptions options;
+    options.execute_device = Runtime::get().device(device_);
+    return program_->executable->execute(arguments, options);
+  }
+
+ private:
+  // A buffer that no storage holds any more is only read by this graph: the step overwrote it.
+  void choose_donations() {
+    donated_.assign(graph_.parameters.size(), false);
+    if (!may_donate_) return;
+    for (size_t i = 0; i < graph_.parameters.size(); ++i) {
+      const ir::Node& leaf = *graph_.parameters[i];
+      donated_[i] = static_cast<DeviceData*>(leaf.payload())->storages.load() == 0 &&
+                    leaf.use_count() == leaf.visit.uses && leaf.output().num_elements() > 0;
+      if (donated_[i]) graph_.key.add(i + 1);
+    }
+  }
+
+  void add_settings_to_key() {
+    std::lock_guard lock(settings().mutex);
+    if (settings().precision != "default") {
+      graph_.key.add(ir::hash_text(settings().precision));
+    }
+    for (const auto& [name, value] : settings().overrides) {
+      graph_.key.add(ir::hash_text(name + '=' + pjrt::to_string(value)));
+    }
+  }
+
+  std::shared_ptr<Program> compile() {
+    static metrics::Metric time("CompileTime", metrics::Unit::kNanoseconds);
+    const auto start = std::chrono::steady_clock::now();
+    ir::LoweringOptions lowering;
+    {
+      std::lock_guard lock(settings().mutex);
+      lowering.name = settings().graph_name;
+      lowering.matmul_precision = upper(settings().precision);
+    }
+    for (const bool donated : donated_) lowering.parameter_aliases.push_back(donated ? -2 : -1);
+    lowering.locations = true;
+    ir::LoweredProgram lowered = ir::lower(graph_, roots_, lowering);
+    auto program = std::make_shared<Program>();
+    program->scalar_parameters = std::move(lowered.scalar_parameters);
+    program->executable = compile_or_load(Runtime::get().client(), lowered.module,
+                                          compile_options());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    time.add(seconds.count() * 1e9);
+    CompileReport report{graph_.key,    lowering.name,  graph_.order.size(),
+                         graph_.parameters.size(), roots_.size(), seconds.count()};
+    std::function<void(const CompileReport&)> listener;
+    {
+      std::lock_guard lock(settings().mutex);
+      listener = settings().compile_listener;
+    }
+    if (listener) listener(report);
+    return program;
+  }
+
+  std::vector<std::unique_ptr<pjrt::Buffer>> upload_scalars() const {
+    std::array<std::vector<float>, 1> singles;
+    std::vector<double> doubles;
+    std::vector<int64_t> integers;
+    for (const ir::Node* leaf : graph_.scalars) {
+      const auto& scalar = *static_cast<const ir::ScalarPayload*>(leaf->payload());
+      switch (scalar.kind) {
+        case ir::ScalarClass::kF32: singles[0].push_back(static_cast<float>(scalar.real)); break;
+        case ir::ScalarClass::kF64: doubles.push_back(scalar.real); break;
+        default: integers.push_back(scalar.integer);
+      }
+    }
+    std::vector<std::unique_ptr<pjrt::Buffer>> buffers;
+    const auto put = [&](const auto& numbers, pjrt::BufferType type) {
+      if (numbers.empty()) return;
+      const int64_t count = static_cast<int64_t>(numbers.size());
+      buffers.push_back(Runtime::get().client().buffer_from_host(
+          numbers.data(), type, std::span(&count, 1), {}, Runtime::get().device(device_),
+          pjrt::HostBufferSemantics::kImmutableOnlyDuringCall));
+    };
+    put(singles[0], pjrt::BufferType::kF32);
+    put(doubles, pjrt::BufferType::kF64);
+    put(integers, pjrt::BufferType::kS64);
+    return buffers;
+  }
+
+  const c10::Device device_;
+  const std::span<const ir::Value> roots_;
+  const bool may_donate_;
+  ir::Graph graph_;
+  std::vector<bool> donated_;
+  std::shared_ptr<Program> program_;
+};
+
+std::vector<std::unique_ptr<pjrt::Buffer>> run(c10::Device device, std::span<const ir::Value> roots,
+                                               bool may_donate) {
+  std::lock_guard lock(ir::graph_mutex());
+  Launch launch(device, roots, may_donate);
+  launch.prepare();
+  return launch.execute();
+}
+
+// Finds the values that cannot be computed by computing each alone; their storages fail from here
+// on, the others are pending again. Returns the first error.
+void isolate_failures(c10::Device device, const Roots& roots, std::exception_ptr first) {
+  std::vector<std::exception_ptr> errors(roots.values.size());
+  for (size_t i = 0; i < roots.values.size(); ++i) {
+    if (roots.values.size() == 1) {
+      errors[i] = first;
+      break;
+    }
+    try {
+      std::lock_guard lock(ir::graph_mutex());
+      Launch launch(device, std::span(&roots.values[i], 1), /*may_donate=*/false);
+      launch.prepare();
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  }
+  for (size_t i = 0; i < roots.storages.size(); ++i) {
+    const size_t v = roots.value_of[i];
+    if (!errors[v]) {
+      roots.storages[i]->set_value(roots.values[v]);
+      continue;
+    }
+    auto failed = std::make_shared<DeviceData>(device);
+    failed->fail(errors[v]);
+    roots.storages[i]->set_value(DeviceData::leaf(roots.values[v].shape(), failed));
+  }
+}
+
+// The storages hold promises while their program is made, so that device data which only their old
+// contents refer to can be donated.
+std::vector<std::shared_ptr<DeviceData>> put_promises(c10::Device device, const Roots& roots) {
+  std::vector<std::shared_ptr<DeviceData>> promises;
+  std::vector<ir::Value> leaves;
+  for (const ir::Value& value : roots.values) {
+    promises.push_back(std::make_shared<DeviceData>(device));
+    leaves.push_back(DeviceData::leaf(value.shape(), promises.back()));
+  }
+  for (size_t i = 0; i < roots.storages.size(); ++i) {
+    roots.storages[i]->set_value(leaves[roots.value_of[i]]);
+  }
+  return promises;
+}
+
+// Launched work whose end nobody has waited for; bounded by dropping what is over.
+struct InFlight {
+  std::mutex mutex;
+  std::vector<std::pair<c10::DeviceIndex, std::weak_ptr<DeviceData>>> last;
+};
+InFlight& in_flight() {
+  static auto* work = new InFlight;
+  return *work;
+}
+
+void remember(c10::Device device, std::shared_ptr<DeviceData> output) {
+  std::lock_guard lock(in_flight().mutex);
+  auto& last = in_flight().last;
+  std::erase_if(last, [](const auto& entry) { return entry.second.expired(); });
+  if (last.size() > 64) last.erase(last.begin());
+  last.emplace_back(device.index(), output);
+}
+
+}  // namespace
+
+void sync(c10::Device device, bool wait) {
+  std::lock_guard one_sync(sync_mutex());
+  const Roots roots = gather_roots(LazyStorage::all_pending(device.index()));
+  std::vector<std::shared_ptr<DeviceData>> promises;
+  if (!roots.values.empty()) {
+    TORCH_CHECK(allow_execution(),
+                "a sync is not allowed here: execution was turned off "
+                "(torch_xla.compile(full_graph=True) or _set_allow_execution(False))");
+    Runtime::get();  // Before anything changes: no device, no loss.
+    promises = put_promises(device, roots);
+    try {
+      auto buffers = run(device, roots.values, /*may_donate=*/true);
+      for (size_t i = 0; i < promises.size(); ++i) promises[i]->fulfil(std::move(buffers[i]));
+    } catch (...) {
+      isolate_failures(device, roots, std::current_exception());
+      throw;
+    }
+    remember(device, promises.back());
+  }
+  if (wait) {
+    for (const auto& promise : promises) promise->buffer().ready().wait();
+  }
+}
+
+std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device device) {
+  if (!DeviceData::of(value)) {
+    // Held by a storage, so that the sync computes it with everything else that is pending.
+    const ir::ShapeRef shape = value.shape();
+    auto holder = c10::make_intrusive<LazyStorage>(device, shape.type, stablehlo::Dims(shape.dims),
+                                                   stablehlo::Dims());
+    holder->set_value(value);
+    try {
+      sync(device);
+    } catch (...) {
+      // Another pending tensor may be to blame; this one can be had without it.
+      if (holder->pending()) {
+        std::lock_guard one_sync(sync_mutex());
+        const ir::Value own = holder->value();
+        auto data = std::make_shared<DeviceData>(device);
+        data->fulfil(std::move(run(device, std::span(&own, 1), false).front()));
+        return data;
+      }
+      if (DeviceData* data = DeviceData::of(holder->value()); !data || !data->failed()) throw;
+    }
+    return std::static_pointer_cast<DeviceData>(holder->value().node->shared_payload());
+  }
+  return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
+}
+
+void wait_device(c10::Device device) {
+  std::vector<std::shared_ptr<DeviceData>> outputs;
+  {
+    std::lock_guard lock(in_flight().mutex);
+    for (const auto& [index, weak] : in_flight().last) {
+      if (index != device.index()) continue;
+      if (auto output = weak.lock()) outputs.push_back(std::move(output));
+    }
+  }
+  for (const auto& output : outputs) {
+    if (!output->has_buffer() || output->failed() || output->buffer().is_deleted()) continue;
+    try {
+      output->buffer().ready().wait();
+    } catch (const pjrt::Error&) {
+      // Whoever reads the output gets this error; here only the end matters.
+    }
+  }
+}
+
+void set_compile_listener(std::function<void(const CompileReport&)> listener) {
+  std::lock_guard lock(settings().mutex);
+  settings().compile_listener = std::move(listener);
+}
+
+void set_compile_overrides(std::map<std::string, pjrt::Option> overrides) {
+  std::lock_guard lock(settings().mutex);
+  settings().overrides = std::move(overrides);
+}
+
+void set_matmul_precision(const std::string& precision) {
+  TORCH_CHECK(precision == "default" || precision == "high" || precision == "highest",
+              "matmul precision must be 'default', 'high' or 'highest', got '", precision, "'");
+  std::lock_guard lock(settings().mutex);
+  settings().precision = precision;
+}
+
+std::string matmul_precision() {
+  std::lock_guard lock(settings().mutex);
+  return settings().precision;
+}
+
+void set_graph_name(std::string name) {
+  std::lock_guard lock(settings().mutex);
+  settings().graph_name = std::move(name);
+}
+
+std::string graph_name() {
+  std::lock_guard lock(settings().mutex);
+  return settings().graph_name;
+}
+
+size_t cached_program_count() { return program_cache().size(); }
+void set_cache_capacity(size_t programs) { program_cache().set_capacity(programs); }
+void clear_cache() { program_cache().clear(); }
+
+void set_allow_execution(bool allow) { settings().allow_execution = allow; }
+bool allow_execution() { return settings().allow_execution; }
+
+std::string stablehlo_text(std::span<const ir::Value> roots) {
+  std::lock_guard lock(ir::graph_mutex());
+  ir::LoweringOptions options;
+  options.name = "IrToHlo";
+  options.matmul_precision = upper(matmul_precision());
+  return ir::lower(ir::walk(roots), roots, options).module;
+}
+
+ir::Hash128 graph_key(std::span<const ir::Value> roots) {
+  std::lock_guard lock(ir::graph_mutex());
+  return ir::walk(roots).key;
+}
+
+}  // namespace torch_xla::lazy

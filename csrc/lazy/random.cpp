@@ -1,0 +1,100 @@
+#include "lazy/random.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+#include "ir/lowering.h"
+#include "lazy/runtime.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
+
+const ir::Op kRngState{"xla::rng_state", [](ir::Lowering& l, const ir::Node&) -> ir::Results {
+                         return l->concatenate({l->reshape(l.operand(0), {1}),
+                                                l->reshape(l.operand(1), {1})},
+                                               0);
+                       }};
+
+}  // namespace
+
+XlaGenerator::XlaGenerator(c10::DeviceIndex device)
+    : c10::GeneratorImpl(c10::Device(c10::kXLA, device), c10::DispatchKeySet(c10::DispatchKey::XLA)) {}
+
+void XlaGenerator::set_current_seed(uint64_t seed) {
+  seed_ = seed;
+  offset_ = 0;
+}
+
+void XlaGenerator::set_offset(uint64_t offset) { offset_ = offset; }
+
+uint64_t XlaGenerator::seed() {
+  const uint64_t random = c10::detail::getNonDeterministicRandom(false);
+  set_current_seed(random);
+  return random;
+}
+
+void XlaGenerator::set_state(const c10::TensorImpl& state) {
+  TORCH_CHECK_TYPE(state.device().is_cpu() && state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
+                   "the state of an xla generator is a ByteTensor on CPU");
+  TORCH_CHECK(state.numel() == kStateBytes && state.is_contiguous(),
+              "the state of an xla generator has ", kStateBytes, " bytes, got ", state.numel());
+  const auto* bytes = static_cast<const char*>(state.data());
+  std::memcpy(&seed_, bytes, sizeof(seed_));
+  std::memcpy(&offset_, bytes + sizeof(seed_), sizeof(offset_));
+}
+
+c10::intrusive_ptr<c10::TensorImpl> XlaGenerator::get_state() const {
+  const at::Tensor state =
+      at::empty({static_cast<int64_t>(kStateBytes)}, at::TensorOptions(at::kByte).device(at::kCPU));
+  auto* bytes = state.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes, &seed_, sizeof(seed_));
+  std::memcpy(bytes + sizeof(seed_), &offset_, sizeof(offset_));
+  return state.getIntrusivePtr();
+}
+
+XlaGenerator* XlaGenerator::clone_impl() const {
+  auto* copy = new XlaGenerator(device().index());
+  copy->seed_ = seed_;
+  copy->offset_ = offset_;
+  return copy;
+}
+
+ir::Value XlaGenerator::next_state(int64_t count) {
+  std::lock_guard lock(mutex_);
+  const uint64_t start = offset_;
+  offset_ += static_cast<uint64_t>(count);
+  const ir::ElementType word = ir::ElementType::kU64;
+  const int64_t two[] = {2};
+  return ir::Node::make(kRngState,
+                        {ir::scalar(static_cast<int64_t>(seed_), word),
+                         ir::scalar(static_cast<int64_t>(start), word)},
+                        {}, ir::ShapeRef{word, two});
+}
+
+at::Generator make_generator(c10::DeviceIndex device) {
+  return at::make_generator<XlaGenerator>(device < 0 ? current_device() : device);
+}
+
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static auto* generators = new std::unordered_map<int, at::Generator>;
+  if (device < 0) device = current_device();
+  std::lock_guard lock(mutex);
+  auto [entry, fresh] = generators->try_emplace(device);
+  if (fresh) entry->second = make_generator(device);
+  return entry->second;
+}
+
+XlaGenerator& generator_for(const std::optional<at::Generator>& generator, c10::Device device) {
+  const at::Generator& chosen =
+      generator && generator->defined() ? *generator : default_generator(device.index());
+  TORCH_CHECK(chosen.device().is_xla(), "Expected a '", device.type(),
+              "' device type for generator but found '", chosen.device().type(), "'");
+  return *static_cast<XlaGenerator*>(chosen.unsafeGetGeneratorImpl());
+}
+
+}  // namespace torch_xla::lazy

@@ -1,0 +1,72 @@
+#include "lazy/transfer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "lazy/dtype.h"
+#include "lazy/executor.h"
+#include "lazy/metrics.h"
+#include "lazy/runtime.h"
+#include "lazy/tensor.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+at::Tensor empty_cpu(ir::ShapeRef shape) {
+  return at::empty({shape.dims.data(), shape.dims.size()},
+                   at::TensorOptions(scalar_type(shape.type)).device(at::kCPU));
+}
+
+// Blocks until `data` is in `cpu`, which is row-major.
+void fetch(DeviceData& data, const at::Tensor& cpu) {
+  static metrics::Metric time("TransferFromDeviceTime", metrics::Unit::kNanoseconds);
+  static metrics::Metric bytes("InboundData", metrics::Unit::kBytes);
+  metrics::Timer timer(time);
+  const size_t size = cpu.nbytes();
+  if (size == 0) return;
+  data.buffer().copy_to_host(cpu.mutable_data_ptr(), size).wait();
+  bytes.add(static_cast<double>(size));
+}
+
+}  // namespace
+
+ir::Value upload(const at::Tensor& cpu, c10::Device device) {
+  static metrics::Metric time("TransferToDeviceTime", metrics::Unit::kNanoseconds);
+  static metrics::Metric bytes("OutboundData", metrics::Unit::kBytes);
+  metrics::Timer timer(time);
+  const ir::ElementType type = element_type(cpu.scalar_type());
+  // Bits that the tensor only carries, and strides the plugin need not know.
+  const at::Tensor dense = cpu.resolve_conj().resolve_neg().contiguous();
+  Runtime& runtime = Runtime::get();
+  const at::IntArrayRef sizes = dense.sizes();
+  auto buffer = runtime.client().buffer_from_host(
+      dense.const_data_ptr(), buffer_type(type), {sizes.data(), sizes.size()}, {},
+      runtime.device(device), pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
+  bytes.add(static_cast<double>(dense.nbytes()));
+  return DeviceData::leaf({type, {sizes.data(), sizes.size()}},
+                          std::make_shared<DeviceData>(device, std::move(buffer)));
+}
+
+at::Tensor download(const ir::Value& value, c10::Device device) {
+  const ir::ShapeRef shape = value.shape();
+  at::Tensor cpu = empty_cpu(shape);
+  if (shape.num_elements() == 0) return cpu;
+  fetch(*materialize(value, device), cpu);
+  return cpu;
+}
+
+std::vector<at::Tensor> download(at::TensorList tensors) {
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& tensor : tensors) {
+    at::Tensor cpu = download(read(tensor), tensor.device());
+    if (!tensor.is_contiguous() && is_dense(tensor.sizes(), tensor.strides())) {
+      at::Tensor strided = at::empty_strided(tensor.sizes(), tensor.strides(), cpu.options());
+      strided.copy_(cpu);
+      cpu = strided;
+    }
+    results.push_back(std::move(cpu));
+  }
+  return results;
+}
+
+}  // namespace torch_xla::lazy
