@@ -6,6 +6,9 @@
 
 namespace {
 
+// The lists write signatures with these.
+using at::IntArrayRef, at::Scalar, at::ScalarType, at::Tensor;
+
 #define LOW_PRECISION(...) KERNEL(c10::DeviceType::XLA, __VA_ARGS__, lower_precision_fp)
 #define FP32(...) KERNEL(c10::DeviceType::XLA, __VA_ARGS__, fp32)
 #define FP32_SET_OPT_DTYPE(...) KERNEL(c10::DeviceType::XLA, __VA_ARGS__, fp32_set_opt_dtype)
