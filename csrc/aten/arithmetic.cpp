@@ -44,21 +44,23 @@ bool is_plain_number(const at::Tensor& self, const at::Tensor& number) {
          !at::isComplexType(number.scalar_type());
 }
 
-// Two plain tensors, or one and a plain number: nothing to infer. Undefined for anything else.
+// The right operand when self and other are two plain tensors, or a plain tensor and number:
+// nothing to infer, the result is like self. Null for anything else.
+Value plain_operand(const at::Tensor& self, const at::Tensor& other) {
+  if (plain_pair(self, other)) return lazy::read(other);
+  if (is_plain_number(self, other)) return scalar_operand(number_in(other), element_type(self));
+  return {};
+}
+
 template <const PointwiseOp& op>
-at::Tensor fast_binary(const at::Tensor& self, const at::Tensor& other) {
-  Value right;
+Value plain_result(const at::Tensor& self, const Value& other) {
   const ElementType type = element_type(self);
-  if (plain_pair(self, other)) {
-    right = lazy::read(other);
-  } else if (is_plain_number(self, other)) {
-    right = scalar_operand(number_in(other), type);
-  } else {
-    return {};
-  }
-  return lazy::make(pointwise(op, {lazy::read(self), right}, type,
-                              ShapeRef{type, span_of(self.sizes())}),
-                    self.scalar_type(), self.device());
+  return pointwise(op, {lazy::read(self), other}, type, ShapeRef{type, span_of(self.sizes())});
+}
+
+template <const PointwiseOp& op>
+at::Tensor plain_binary(const at::Tensor& self, const Value& other) {
+  return lazy::make(plain_result<op>(self, other), self.scalar_type(), self.device());
 }
 
 template <class Meta, const PointwiseOp& plain, const PointwiseOp& scaled>
@@ -73,42 +75,75 @@ struct AddLike {
                      common, it.output_shape());
   }
 
+  // Bools have rules of their own: the meta function knows them.
+  static Value fast_operand(const at::Tensor& self, const at::Tensor& other,
+                            const at::Scalar& alpha) {
+    if (!alpha.isIntegral(false) || alpha.toLong() != 1 || self.scalar_type() == at::kBool) {
+      return {};
+    }
+    return plain_operand(self, other);
+  }
+
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other,
                                const at::Scalar& alpha) {
-    if (alpha.isIntegral(false) && alpha.toLong() == 1) {
-      if (at::Tensor result = fast_binary<plain>(self, other); result.defined()) return result;
+    if (const Value right = fast_operand(self, other, alpha)) {
+      return plain_binary<plain>(self, right);
     }
     return structured_functional<Meta, &compute>(self, other, alpha);
   }
 
+  static at::Tensor& inplace(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+    if (const Value right = fast_operand(self, other, alpha)) {
+      lazy::write(self, plain_result<plain>(self, right));
+      return self;
+    }
+    return structured_inplace<Meta, &compute>(self, other, alpha);
+  }
+
   static void registered(torch::Library& m, Names names) {
     m.impl(names.functional, &functional);
-    structured<Meta, &compute>(m, {nullptr, names.inplace, names.out});
+    m.impl(names.inplace, &inplace);
+    structured<Meta, &compute>(m, {nullptr, nullptr, names.out});
   }
 };
 
 using Add = AddLike<at::meta::structured_add_Tensor, kAdd, kAddScaled>;
 using Sub = AddLike<at::meta::structured_sub_Tensor, kSub, kSubScaled>;
 
-// mul and div have no alpha.
-template <class Meta, const PointwiseOp& op>
+// mul and div: no alpha. `floats_only`: integers have a result of another dtype.
+template <class Meta, const PointwiseOp& op, bool floats_only>
 struct MulLike {
+  static constexpr Elementwise<op> compute{};
+
+  static Value fast_operand(const at::Tensor& self, const at::Tensor& other) {
+    if (floats_only && !at::isFloatingType(self.scalar_type())) return {};
+    return plain_operand(self, other);
+  }
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other) {
-    if (at::Tensor result = fast_binary<op>(self, other); result.defined()) return result;
-    return structured_functional<Meta, Elementwise<op>{}>(self, other);
+    if (const Value right = fast_operand(self, other)) return plain_binary<op>(self, right);
+    return structured_functional<Meta, compute>(self, other);
+  }
+  static at::Tensor& inplace(at::Tensor& self, const at::Tensor& other) {
+    if (const Value right = fast_operand(self, other)) {
+      lazy::write(self, plain_result<op>(self, right));
+      return self;
+    }
+    return structured_inplace<Meta, compute>(self, other);
   }
   static void registered(torch::Library& m, Names names) {
     m.impl(names.functional, &functional);
-    elementwise<Meta, op>(m, {nullptr, names.inplace, names.out});
+    m.impl(names.inplace, &inplace);
+    elementwise<Meta, op>(m, {nullptr, nullptr, names.out});
   }
 };
-
-using Mul = MulLike<at::meta::structured_mul_Tensor, kMul>;
 
 // --- div ---
 
 // C++ division with the rounding of div(rounding_mode=...): 0 none, 1 trunc, 2 floor.
 const PointwiseOp kDiv{"aten::div", [](Args x) { return x.b.divide(x[0], x[1]); }};
+
+using Mul = MulLike<at::meta::structured_mul_Tensor, kMul, false>;
+using Div = MulLike<at::meta::structured_div_Tensor, kDiv, true>;
 
 XlaValue floor_divide_integers(Args x) {
   Builder& b = x.b;
@@ -200,7 +235,7 @@ XLA_KERNELS(m) {
   Add::registered(m, {"add.Tensor", "add_.Tensor", "add.out"});
   Sub::registered(m, {"sub.Tensor", "sub_.Tensor", "sub.out"});
   Mul::registered(m, {"mul.Tensor", "mul_.Tensor", "mul.out"});
-  elementwise<at::meta::structured_div_Tensor, kDiv>(m, {"div.Tensor", "div_.Tensor", "div.out"});
+  Div::registered(m, {"div.Tensor", "div_.Tensor", "div.out"});
   structured<at::meta::structured_div_Tensor_mode, div_mode>(
       m, {"div.Tensor_mode", "div_.Tensor_mode", "div.out_mode"});
   COMPARISON(eq, kEq);

@@ -164,12 +164,14 @@ struct StructuredKernels<Meta, compute, N, Return (Meta::*)(Args...)> {
 
   template <class First, class... Rest>
   struct Inplace {
+    static constexpr bool kPossible = std::is_same_v<std::remove_cvref_t<First>, at::Tensor>;
     static at::Tensor& call(at::Tensor& self, Rest... rest) {
       Op op(Variant::kInplace, {self});
       run(op, self, rest...);
       return self;
     }
   };
+  static constexpr bool kHasInplace = Inplace<Args...>::kPossible;
   static constexpr auto inplace() {
     return &Inplace<Args...>::call;
   }
@@ -194,6 +196,12 @@ auto structured_functional(const Args&... args) {
   return internal::StructuredKernels<Meta, compute, N, decltype(&Meta::meta)>::functional(args...);
 }
 
+template <class Meta, auto compute, class... Args>
+at::Tensor& structured_inplace(at::Tensor& self, const Args&... rest) {
+  return internal::StructuredKernels<Meta, compute, 1, decltype(&Meta::meta)>::inplace()(self,
+                                                                                        rest...);
+}
+
 struct Names {
   const char* functional = nullptr;
   const char* inplace = nullptr;
@@ -208,7 +216,9 @@ void structured(torch::Library& m, Names names) {
   using Kernels = internal::StructuredKernels<Meta, compute, N, decltype(&Meta::meta)>;
   if (names.functional) m.impl(names.functional, &Kernels::functional);
   if constexpr (N == 1) {
-    if (names.inplace) m.impl(names.inplace, Kernels::inplace());
+    if constexpr (Kernels::kHasInplace) {
+      if (names.inplace) m.impl(names.inplace, Kernels::inplace());
+    }
     if (names.out) m.impl(names.out, &Kernels::out1);
   } else if constexpr (N == 2) {
     if (names.out) m.impl(names.out, &Kernels::out2);
