@@ -58,8 +58,13 @@ struct XlaGuard final : c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(XLA, XlaGuard)
 
 }  // namespace
+}  // namespace torch_xla::lazy
 
-// The registry makes it by this name.
+// torch makes it by this very name.
+namespace torch_xla::detail {
+
+using namespace torch_xla::lazy;
+
 struct XLAHooks final : at::XLAHooksInterface {
   void init() const override { Runtime::get(); }
   bool hasXLA() const override { return true; }
@@ -88,6 +93,9 @@ struct XLAHooks final : at::XLAHooksInterface {
   }
 };
 
+}  // namespace torch_xla::detail
+
+namespace torch_xla::lazy {
 namespace {
 const bool allocator_set = [] {
   c10::SetAllocator(c10::kXLA, allocator());
@@ -98,6 +106,5 @@ const bool allocator_set = [] {
 }  // namespace torch_xla::lazy
 
 namespace at {
-using torch_xla::lazy::XLAHooks;
-REGISTER_XLA_HOOKS(XLAHooks)
+REGISTER_XLA_HOOKS(torch_xla::detail::XLAHooks)
 }  // namespace at

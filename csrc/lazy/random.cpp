@@ -64,13 +64,18 @@ XlaGenerator* XlaGenerator::clone_impl() const {
 }
 
 ir::Value XlaGenerator::next_state(int64_t count) {
-  std::lock_guard lock(mutex_);
-  const uint64_t start = offset_;
-  offset_ += static_cast<uint64_t>(count);
+  uint64_t seed, start;
+  {
+    // Not held while nodes are made: that may take the GIL, which torch holds when it locks this.
+    std::lock_guard lock(mutex_);
+    seed = seed_;
+    start = offset_;
+    offset_ += static_cast<uint64_t>(count);
+  }
   const ir::ElementType word = ir::ElementType::kU64;
   const int64_t two[] = {2};
   return ir::Node::make(kRngState,
-                        {ir::scalar(static_cast<int64_t>(seed_), word),
+                        {ir::scalar(static_cast<int64_t>(seed), word),
                          ir::scalar(static_cast<int64_t>(start), word)},
                         {}, ir::ShapeRef{word, two});
 }

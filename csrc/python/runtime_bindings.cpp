@@ -147,12 +147,11 @@ void wait_device_ops(const std::vector<std::string>& names) {
 }  // namespace
 
 c10::Device parse_device(const std::string& name) {
-  if (name.empty()) return lazy::normalize(c10::Device(c10::kXLA));
-  c10::Device device(c10::kXLA);
+  c10::Device device(c10::kXLA, lazy::current_device());
   const size_t colon = name.find(':');
   if (name.starts_with("xla")) {
     device = lazy::normalize(c10::Device(name));
-  } else {
+  } else if (!name.empty()) {
     const std::string kind = name.substr(0, colon);
     TORCH_CHECK(kind == Runtime::get().device_type(), "no device '", name, "': this process has ",
                 Runtime::get().device_type(), " devices");

@@ -74,7 +74,7 @@ class PerDeviceLoader:
     def __init__(self, loader: ParallelLoader, device: torch.device | str) -> None:
         self._loader = loader
         self._device = torch.device(device)
-        self._batches_left = loader.batches_per_execution - 1
+        self._batches = loader.batches_per_execution  # the first ends what came before the loop
 
     def __iter__(self) -> PerDeviceLoader:
         return self
@@ -91,15 +91,15 @@ class PerDeviceLoader:
         Raises:
             StopIteration: after the last batch; a `mark_step` comes first.
         """
-        if self._batches_left > 0:
-            self._batches_left -= 1
-        else:
+        if self._batches == self._loader.batches_per_execution:
             xm.mark_step()
-            self._batches_left = self._loader.batches_per_execution - 1
+            self._batches = 0
         item = self._loader.next_item(self._device)
         if item is None:
-            xm.mark_step()
+            if self._batches > 0:
+                xm.mark_step()
             raise StopIteration
+        self._batches += 1
         return item
 
     def close(self) -> None:
