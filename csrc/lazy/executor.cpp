@@ -378,6 +378,7 @@ std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device devi
     try {
       sync(device);
     } catch (...) {
+      if (!allow_execution()) throw;
       // Another pending tensor may be to blame; this one can be had without it.
       if (holder->pending()) {
         std::lock_guard one_sync(sync_mutex());
