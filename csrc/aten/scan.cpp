@@ -1,0 +1,181 @@
+// Running reductions along one dim: cumsum, cumprod, cummax, cummin, logcumsumexp.
+
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/cumprod_meta.h>
+#include <ATen/ops/cumsum_meta.h>
+
+#include <functional>
+
+#include "aten/reduction.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using stablehlo::Values;
+// Elementwise and associative: what stands left of an element is its first argument.
+using Combine = std::function<Values(const Values&, const Values&)>;
+
+Values slices(const Values& xs, int64_t start, int64_t limit, int64_t stride, int64_t dim) {
+  Values parts;
+  for (XlaValue x : xs) {
+    parts.push_back(x.builder().slice_in_dim(x, start, limit, stride, dim));
+  }
+  return parts;
+}
+
+// Elements of `even` at positions 0, 2, 4, ... and of `odd` between them.
+XlaValue interleave(Builder& b, XlaValue even, XlaValue odd, int64_t dim) {
+  const size_t rank = even.dims().size(), along = static_cast<size_t>(dim);
+  const ElementType type = even.element_type();
+  Dims none(rank, 0), one_apart(rank, 0), end(rank, 0), start(rank, 0), odd_end(rank, 0);
+  one_apart[along] = 1;
+  start[along] = 1;
+  const bool more_even = even.dim(dim) > odd.dim(dim);
+  (more_even ? odd_end : end)[along] = 1;
+  // -0 + x is x for every float, 0 included.
+  const XlaValue neutral = stablehlo::is_float(type) ? b.scalar(-0.0, type) : b.scalar(0, type);
+  return b.add(b.pad(even, neutral, none, end, one_apart),
+               b.pad(odd, neutral, start, odd_end, one_apart));
+}
+
+// All prefixes of `xs` along `dim` in 2 log n steps of n work in all: neighbours are combined, the
+// pairs scanned, and what lies between filled in (Blelloch 1990, "Prefix Sums and Their
+// Applications").
+Values scan(Builder& b, const Values& xs, int64_t dim, const Combine& combine) {
+  const int64_t size = xs[0].dim(dim);
+  if (size < 2) return xs;
+  const Values pairs = combine(slices(xs, 0, size - 1, 2, dim), slices(xs, 1, size, 2, dim));
+  const Values odd = scan(b, pairs, dim, combine);
+  Values even = slices(xs, 0, 1, 1, dim);
+  if (size > 2) {
+    const Values rest =
+        combine(slices(odd, 0, (size - 1) / 2, 1, dim), slices(xs, 2, size, 2, dim));
+    for (size_t i = 0; i < even.size(); ++i) even[i] = b.concatenate({even[i], rest[i]}, dim);
+  }
+  Values result;
+  for (size_t i = 0; i < xs.size(); ++i) result.push_back(interleave(b, even[i], odd[i], dim));
+  return result;
+}
+
+// The scan of one operand in the type that PyTorch accumulates in. Attribute: dim.
+Results scan_one(Lowering& l, const Node& n, XlaValue (*combine)(Builder&, XlaValue, XlaValue)) {
+  Builder& b = l.builder();
+  const ElementType type = n.output().type;
+  const XlaValue x = at_least_one_dim(b.convert(l.operand(0, type), stablehlo::opmath_type(type)));
+  const Combine each = [&](const Values& left, const Values& right) {
+    return Values{combine(b, left[0], right[0])};
+  };
+  return as_output(l, n, scan(b, {x}, n.attributes().integer(), each)[0]);
+}
+
+const Op kCumsum{"aten::cumsum", [](Lowering& l, const Node& n) -> Results {
+                   return scan_one(l, n, [](Builder& b, XlaValue left, XlaValue right) {
+                     return b.add(left, right);
+                   });
+                 }};
+const Op kCumprod{"aten::cumprod", [](Lowering& l, const Node& n) -> Results {
+                    return scan_one(l, n, [](Builder& b, XlaValue left, XlaValue right) {
+                      return b.multiply(left, right);
+                    });
+                  }};
+
+template <class Meta, const Op& op>
+Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
+               std::optional<at::ScalarType>) {
+  return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
+                    it.output_shape());
+}
+
+// --- logcumsumexp: log(exp(a) + exp(b)) as max + log1p(exp(min - max)) ---
+
+XlaValue log_add_exp(Builder& b, XlaValue x, XlaValue y) {
+  if (stablehlo::is_complex(x.element_type())) {
+    const XlaValue rx = b.real(x), ry = b.real(y);
+    XlaValue top = b.maximum(rx, ry);
+    top = b.convert(b.select(b.is_finite(top), top, b.zeros_like(top)), x.element_type());
+    const XlaValue sum =
+        b.add(b.exponential(b.subtract(x, top)), b.exponential(b.subtract(y, top)));
+    return b.add(b.log(sum), top);
+  }
+  const XlaValue low = b.minimum(x, y), high = b.maximum(x, y);
+  const XlaValue sum = b.add(high, b.log_plus_one(b.exponential(b.subtract(low, high))));
+  // Equal infinities: their difference is NaN, their sum is not.
+  return b.select(b.or_(b.ne(low, high), b.is_finite(low)), sum, high);
+}
+
+const Op kLogcumsumexp{"aten::_logcumsumexp", [](Lowering& l, const Node& n) -> Results {
+                         return scan_one(l, n, log_add_exp);
+                       }};
+
+at::Tensor logcumsumexp(const at::Tensor& self, int64_t dim) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point() || self.is_complex(),
+                              "\"logcumsumexp_out_cpu\" not implemented for '",
+                              c10::toString(self.scalar_type()), "'");
+  return lazy::make(Node::make(kLogcumsumexp, {value_of(self)}, Attributes::of(dim),
+                               ShapeRef{element_type(self), span_of(self.sizes())}),
+                    self.scalar_type(), self.device());
+}
+
+// --- cummax, cummin: values and where they are, the last of equal ones ---
+
+// Attributes: largest, dim. Once NaN is met it stays, at the place of the last NaN.
+const Op kCummax{
+    "aten::cummax", [](Lowering& l, const Node& n) -> Results {
+      auto attributes = n.attributes();
+      const bool largest = attributes.boolean();
+      const int64_t dim = attributes.integer();
+      Builder& b = l.builder();
+      const XlaValue x = at_least_one_dim(l.operand(0));
+      const bool is_float = stablehlo::is_float(x.element_type());
+      const Combine combine = [&](const Values& left, const Values& right) {
+        XlaValue take = largest ? b.ge(right[0], left[0]) : b.le(right[0], left[0]);
+        if (is_float) take = b.or_(take, b.is_nan(right[0]));
+        return Values{b.select(take, right[0], left[0]), b.select(take, right[1], left[1])};
+      };
+      const XlaValue position = b.iota(ElementType::kS64, x.dims(), dim);
+      const Values result = scan(b, {x, position}, dim, combine);
+      return {as_output(l, n, result[0], 0).values[0], as_output(l, n, result[1], 1).values[0]};
+    }};
+
+std::pair<Value, Value> cummax_values(bool largest, const at::Tensor& self, int64_t dim) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), largest ? "\"cummax_cpu\"" : "\"cummin_cpu\"",
+                              " not implemented for '", c10::toString(self.scalar_type()), "'");
+  const Value operands[] = {value_of(self)};
+  const ShapeRef outputs[] = {{element_type(self), span_of(self.sizes())},
+                              {ElementType::kS64, span_of(self.sizes())}};
+  const Value values = Node::make(kCummax, operands, Attributes::of(largest, dim), outputs);
+  return {values, Value(values.node, 1)};
+}
+
+template <bool largest>
+std::tuple<at::Tensor, at::Tensor> cummax(const at::Tensor& self, int64_t dim) {
+  auto [values, indices] = cummax_values(largest, self, dim);
+  return {lazy::make(values, self.scalar_type(), self.device()),
+          lazy::make(indices, at::kLong, self.device())};
+}
+
+// What torch's own cummax(out=) calls, with outputs of the right sizes.
+template <bool largest>
+void cummax_helper(const at::Tensor& self, at::Tensor& values, at::Tensor& indices, int64_t dim) {
+  auto [v, i] = cummax_values(largest, self, dim);
+  lazy::write(values, convert(v, element_type(values)));
+  lazy::write(indices, convert(i, element_type(indices)));
+}
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  structured<at::meta::structured_cumsum, &cumulate<at::meta::structured_cumsum, kCumsum>>(
+      m, {"cumsum", "cumsum_", "cumsum.out"});
+  structured<at::meta::structured_cumprod, &cumulate<at::meta::structured_cumprod, kCumprod>>(
+      m, {"cumprod", "cumprod_", "cumprod.out"});
+  m.impl("_logcumsumexp", logcumsumexp);
+  m.impl("cummax", cummax<true>);
+  m.impl("cummin", cummax<false>);
+  m.impl("_cummax_helper", cummax_helper<true>);
+  m.impl("_cummin_helper", cummax_helper<false>);
+}
+
+}  // namespace torch_xla::aten
