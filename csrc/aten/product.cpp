@@ -1,0 +1,57 @@
+#include "aten/product.h"
+
+namespace torch_xla::aten {
+
+using stablehlo::DotDimensions;
+using stablehlo::iota_dims;
+using stablehlo::Precision;
+
+Precision precision(const Lowering& l) {
+  const std::string& name = l.matmul_precision();
+  return name == "HIGHEST" ? Precision::kHighest
+         : name == "HIGH"  ? Precision::kHigh
+                           : Precision::kDefault;
+}
+
+XlaValue contract(Lowering& l, const XlaValue& a, const XlaValue& b,
+                  const DotDimensions& dimensions) {
+  return l->dot_general(a, b, dimensions, stablehlo::opmath_type(a.element_type()), precision(l));
+}
+
+XlaValue matrix_product(Lowering& l, XlaValue a, XlaValue b) {
+  Builder& builder = l.builder();
+  const int64_t a_rank = a.rank(), b_rank = b.rank();
+  if (b_rank <= 2) {
+    return contract(l, a, b, {{}, {}, {a_rank - 1}, {std::max<int64_t>(b_rank - 2, 0)}});
+  }
+  if (a_rank <= 2) {
+    // [m, k] x [batch, k, n]: the batch is free on the right, so only the result moves.
+    const XlaValue product = contract(l, a, b, {{}, {}, {a_rank - 1}, {b_rank - 2}});
+    if (a_rank == 1) return product;
+    Dims order;
+    for (int64_t i = 1; i < b_rank - 1; ++i) order.push_back(i);
+    order.push_back(0);
+    order.push_back(b_rank - 1);
+    return builder.transpose(product, order);
+  }
+  const int64_t rank = std::max(a_rank, b_rank);
+  Dims a_dims(static_cast<size_t>(rank), 1), b_dims(static_cast<size_t>(rank), 1);
+  for (int64_t i = 0; i < a_rank; ++i) a_dims[rank - a_rank + i] = a.dim(i);
+  for (int64_t i = 0; i < b_rank; ++i) b_dims[rank - b_rank + i] = b.dim(i);
+  for (int64_t i = 0; i < rank - 2; ++i) {
+    if (a_dims[i] == 1) a_dims[i] = b_dims[i];
+    if (b_dims[i] == 1) b_dims[i] = a_dims[i];
+  }
+  const Dims batch = iota_dims(static_cast<size_t>(rank - 2));
+  return contract(l, builder.broadcast_to(a, a_dims), builder.broadcast_to(b, b_dims),
+                  {batch, batch, {rank - 1}, {rank - 2}});
+}
+
+XlaValue transpose_matrices(Builder& b, const XlaValue& x) {
+  if (x.rank() < 2) return x;
+  Dims order = iota_dims(static_cast<size_t>(x.rank()));
+  std::swap(order[order.size() - 1], order[order.size() - 2]);
+  return b.transpose(x, order);
+}
+
+}  // namespace torch_xla::aten
