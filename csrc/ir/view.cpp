@@ -18,7 +18,7 @@ int64_t product(std::span<const int64_t> dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
 
-// One step on the way from a base to a view. Every kind can be undone for a write, but kBroadcast.
+// One step on the way from a base to a view, undone in reverse order by a write.
 struct Step {
   enum Kind {
     kTranspose,      // a: permutation
@@ -58,14 +58,19 @@ class Planner {
  public:
   Planner(ShapeRef base, std::span<const int64_t> base_strides, const Geometry& view)
       : view_(view) {
+    if (base.num_elements() == 0) throw std::logic_error("view reaches outside its storage");
     to_memory_order(base, base_strides);
     if (base.type != view.type) reinterpret(base.type, view.type);
-    if (!assign()) {
+    if (assign()) {
+      slice_and_split();
+      to_view_order();
+    } else {
       gather();
-      return;
     }
-    slice_and_split();
-    to_view_order();
+    // Last, so that a write leaves all other bytes as they are.
+    if (view.type == ElementType::kPred && base.type != view.type) {
+      retype(Step::kConvert, view.type);
+    }
   }
 
   std::vector<Step> take() { return std::move(steps_); }
@@ -87,29 +92,22 @@ class Planner {
   }
 
   void to_memory_order(ShapeRef base, std::span<const int64_t> strides) {
-    const size_t rank = base.dims.size();
-    Dims order = stablehlo::iota_dims(rank);
+    // Dims of size 1 have any stride: they do not take part in the order.
+    Dims order, ones;
+    for (size_t d = 0; d < base.dims.size(); ++d) {
+      (base.dims[d] == 1 ? ones : order).push_back(static_cast<int64_t>(d));
+    }
     if (!strides.empty()) {
       std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-        return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)] &&
-               base.dims[static_cast<size_t>(a)] != 1 && base.dims[static_cast<size_t>(b)] != 1;
-      });
-      // Size-1 dims have any stride: they do not take part in the order.
-      Dims sorted, ones;
-      for (int64_t d = 0; d < static_cast<int64_t>(rank); ++d) {
-        (base.dims[static_cast<size_t>(d)] == 1 ? ones : sorted).push_back(d);
-      }
-      std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) {
         return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
       });
-      for (int64_t d : ones) sorted.push_back(d);
-      order = sorted;
-      if (!std::is_sorted(order.begin(), order.end())) steps_.push_back({Step::kTranspose, order, {}, {}});
     }
     Dims memory_sizes;
-    for (int64_t d : order) {
-      const int64_t size = base.dims[static_cast<size_t>(d)];
-      if (size != 1) memory_sizes.push_back(size);
+    for (int64_t d : order) memory_sizes.push_back(base.dims[static_cast<size_t>(d)]);
+    if (memory_sizes.empty()) memory_sizes.push_back(1);
+    if (!std::is_sorted(order.begin(), order.end())) {
+      for (int64_t d : ones) order.push_back(d);
+      steps_.push_back({Step::kTranspose, order, {}, {}});
     }
     set_memory(memory_sizes);
     reshape(memory_sizes);
@@ -126,6 +124,23 @@ class Planner {
     set_memory(flat);
     reshape(flat);
   }
+  // Rows of `width` elements, without the last elements that do not fill one.
+  void to_rows(int64_t width) {
+    flatten();
+    const int64_t rows = memory_[0].size / width;
+    if (rows == 0) throw std::logic_error("view reaches outside its storage");
+    if (rows * width != memory_[0].size) {
+      steps_.push_back({Step::kSlice, Dims{0}, Dims{rows * width}, Dims{1}});
+    }
+    set_memory(Dims{rows, width});
+    reshape(Dims{rows, width});
+  }
+  // The last dim becomes part of the element.
+  void drop_last_dim() {
+    Dims outer = sizes();
+    outer.pop_back();
+    set_memory(outer);
+  }
 
   void reinterpret(ElementType from, ElementType to) {
     if (stablehlo::is_complex(from)) {
@@ -139,17 +154,15 @@ class Planner {
       from = ElementType::kU8;
       retype(Step::kConvert, from);
     }
-    const ElementType target = to == ElementType::kPred ? ElementType::kU8 : stablehlo::real_type(to);
+    const ElementType target =
+        to == ElementType::kPred ? ElementType::kU8 : stablehlo::real_type(to);
     if (from != target) {
       const int narrow = stablehlo::byte_size(from);
       const int wide = stablehlo::byte_size(target);
       if (narrow < wide) {
-        flatten();
-        const int64_t ratio = wide / narrow;
-        const Dims pairs{memory_[0].size / ratio, ratio};
-        reshape(pairs);
+        to_rows(wide / narrow);
         retype(Step::kBitcast, target);
-        set_memory(Dims{pairs[0]});
+        drop_last_dim();
       } else {
         retype(Step::kBitcast, target);
         if (narrow > wide) {
@@ -159,13 +172,10 @@ class Planner {
         }
       }
     }
-    if (to == ElementType::kPred && from != to) retype(Step::kConvert, to);
     if (stablehlo::is_complex(to)) {
-      flatten();
-      const Dims pairs{memory_[0].size / 2, 2};
-      reshape(pairs);
+      to_rows(2);
       retype(Step::kRealToComplex, to);
-      set_memory(Dims{pairs[0]});
+      drop_last_dim();
     }
   }
 
@@ -186,7 +196,6 @@ class Planner {
     }
     std::stable_sort(wanted.begin(), wanted.end(),
                      [](const ViewDim& a, const ViewDim& b) { return a.step > b.step; });
-    walked_ = wanted;
     while (!try_assign(wanted)) {
     }
     if (merged_) reshape(sizes());
@@ -278,7 +287,8 @@ class Planner {
       return memory_[static_cast<size_t>(a)].dims[0].index <
              memory_[static_cast<size_t>(b)].dims[0].index;
     });
-    if (!std::is_sorted(order.begin(), order.end())) steps_.push_back({Step::kTranspose, order, {}, {}});
+    if (!std::is_sorted(order.begin(), order.end()))
+      steps_.push_back({Step::kTranspose, order, {}, {}});
     bool repeats = false;
     for (size_t i = 0; i < view_.sizes.size(); ++i) {
       repeats |= view_.sizes[i] > 1 && view_.strides[i] == 0;
@@ -296,7 +306,6 @@ class Planner {
 
   const Geometry& view_;
   std::vector<MemoryDim> memory_;
-  std::vector<ViewDim> walked_;
   std::vector<Step> steps_;
   bool merged_ = false;
 };
@@ -313,13 +322,18 @@ XlaValue gather_indices(Builder& b, const Step& step) {
 
 XlaValue forward(Builder& b, const Step& step, XlaValue x) {
   switch (step.kind) {
-    case Step::kTranspose: return b.transpose(x, step.a);
-    case Step::kReshape: return b.reshape(x, step.a);
-    case Step::kSlice: return b.slice(x, step.a, step.b, step.c);
+    case Step::kTranspose:
+      return b.transpose(x, step.a);
+    case Step::kReshape:
+      return b.reshape(x, step.a);
+    case Step::kSlice:
+      return b.slice(x, step.a, step.b, step.c);
     case Step::kPad:
       return b.pad(x, b.scalar(0, x.element_type()), Dims(step.a.size(), 0), step.a);
-    case Step::kBroadcast: return b.broadcast_in_dim(x, step.a, step.b);
-    case Step::kBitcast: return b.bitcast_convert(x, step.type);
+    case Step::kBroadcast:
+      return b.broadcast_in_dim(x, step.a, step.b);
+    case Step::kBitcast:
+      return b.bitcast_convert(x, step.type);
     case Step::kConvert:
       return step.type == ElementType::kPred ? b.ne(x, b.zeros_like(x)) : b.convert(x, step.type);
     case Step::kComplexToReal: {
@@ -356,9 +370,11 @@ XlaValue backward(Builder& b, const Step& step, XlaValue before, XlaValue after)
       }
       return b.transpose(after, inverse);
     }
-    case Step::kReshape: return b.reshape(after, before.dims());
+    case Step::kReshape:
+      return b.reshape(after, before.dims());
     case Step::kSlice: {
-      const bool dense = std::all_of(step.c.begin(), step.c.end(), [](int64_t s) { return s == 1; });
+      const bool dense =
+          std::all_of(step.c.begin(), step.c.end(), [](int64_t s) { return s == 1; });
       if (dense) {
         stablehlo::Values starts;
         for (int64_t start : step.a) starts.push_back(b.scalar(start, ElementType::kS64));
@@ -367,7 +383,8 @@ XlaValue backward(Builder& b, const Step& step, XlaValue before, XlaValue after)
       Dims high, interior;
       for (size_t i = 0; i < step.a.size(); ++i) {
         const int64_t size = after.dim(static_cast<int64_t>(i));
-        high.push_back(before.dim(static_cast<int64_t>(i)) - step.a[i] - (size - 1) * step.c[i] - 1);
+        high.push_back(before.dim(static_cast<int64_t>(i)) - step.a[i] - (size - 1) * step.c[i] -
+                       1);
         interior.push_back(step.c[i] - 1);
       }
       const XlaValue hit = b.constant(ElementType::kPred, after.dims(), 1);
@@ -376,8 +393,10 @@ XlaValue backward(Builder& b, const Step& step, XlaValue before, XlaValue after)
           b.pad(after, b.scalar(0, after.element_type()), step.a, high, interior);
       return b.select(mask, spread, before);
     }
-    case Step::kPad: return b.slice(after, Dims(step.a.size(), 0), before.dims());
-    case Step::kBitcast: return b.bitcast_convert(after, before.element_type());
+    case Step::kPad:
+      return b.slice(after, Dims(step.a.size(), 0), before.dims());
+    case Step::kBitcast:
+      return b.bitcast_convert(after, before.element_type());
     case Step::kConvert: {
       Step inverse = step;
       inverse.type = before.element_type();
@@ -401,9 +420,16 @@ XlaValue backward(Builder& b, const Step& step, XlaValue before, XlaValue after)
       return b.scatter(before, gather_indices(b, step), after, dimensions,
                        [](XlaValue, XlaValue update) { return update; });
     }
-    case Step::kBroadcast: break;
+    case Step::kBroadcast: {
+      // Of elements that share memory the last one written stays.
+      Dims start(step.a.size(), 0);
+      for (size_t d = 0; d < start.size(); ++d) {
+        if (!step.b.contains(static_cast<int64_t>(d))) start[d] = step.a[d] - 1;
+      }
+      return b.reshape(b.slice(after, start, step.a), before.dims());
+    }
   }
-  throw std::logic_error("view: write through an expanded dim");
+  throw std::logic_error("view: unknown step");
 }
 
 struct Recorded {
@@ -430,8 +456,7 @@ Results lower_read(Lowering& lowering, const Node& node) {
   }
   const Geometry& view = recorded.view;
   XlaValue x = lowering.operand(0);
-  for (const Step& step :
-       Planner(node.operand(0).shape(), recorded.base_strides, view).take()) {
+  for (const Step& step : Planner(node.operand(0).shape(), recorded.base_strides, view).take()) {
     x = forward(b, step, x);
   }
   return x;

@@ -27,8 +27,9 @@ struct Base {
 // are derived when the node is lowered. The view must lie inside the base.
 Value read_view(const Base& base, const Geometry& view);
 
-// The base after `source` (of the view's type and sizes) was written through `view`. The view must
-// not overlap itself.
+// The base after `source` (of the view's type and sizes) was written through `view`. Where elements
+// of the view share memory, it keeps one of those written: the last along an expanded dim, any one
+// of overlapping windows.
 Value write_view(const Base& base, const Geometry& view, const Value& source);
 
 }  // namespace torch_xla::ir
