@@ -96,12 +96,18 @@ class _Compiled:
     ) -> None:
         self._f = f
         self._full_graph = full_graph
-        self._name = name or getattr(f, "__name__", None)
+        self._name = name or getattr(f, "__name__", None if f is None else type(f).__name__)
         self._limit = limit
         self._keys: set[str] = set()
-        self._before: tuple[str, bool] | None = None
+        self._before: list[tuple[str, bool]] = []  # nested calls restore what they found
         if f is not None:
-            functools.update_wrapper(self, f)
+            functools.update_wrapper(self, f, updated=())
+
+    def __getattr__(self, attribute: str) -> Any:
+        # A compiled module still has its parameters.
+        if attribute.startswith("__") or self.__dict__.get("_f") is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+        return getattr(self._f, attribute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._f is None:  # used as @torch_xla.compile(...)
@@ -114,14 +120,14 @@ class _Compiled:
 
     def __enter__(self) -> None:
         sync()
-        self._before = (_XLAC._get_current_graph_name(), _XLAC._get_allow_execution())
+        self._before.append((_XLAC._get_current_graph_name(), _XLAC._get_allow_execution()))
         if self._name:
             _XLAC._set_current_graph_name(self._name)
         if self._full_graph:
             _XLAC._set_allow_execution(False)
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        name, allowed = self._before
+        name, allowed = self._before.pop()
         _XLAC._set_allow_execution(allowed)
         try:
             if error is None and self._limit is not None:
@@ -153,7 +159,7 @@ def compile(
     (without `f`). The function is traced at every call; a graph seen before is not compiled again.
 
     Args:
-        f: the function, or a module.
+        f: the function, or a module, whose attributes the result then has too.
         full_graph: raise when something inside needs a value before the end (`.item()`, `print`),
             which would cut the program in two.
         name: of the program, in reports and dumps.
@@ -174,10 +180,6 @@ def compile(
         set_custom_compile_options(custom_compile_options)
     if max_different_graphs is not None and max_different_graphs < 1:
         raise ValueError(f"max_different_graphs must be at least 1, got {max_different_graphs}")
-    if isinstance(f, torch.nn.Module):
-        # The module stays a module; its call is what is compiled.
-        f.forward = _Compiled(f.forward, full_graph, name or type(f).__name__, max_different_graphs)
-        return f
     return _Compiled(f, full_graph, name, max_different_graphs)
 
 

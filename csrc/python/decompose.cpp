@@ -1,7 +1,6 @@
 // Operators that torch decomposes in Python (torch._decomp, torch._refs), run over our kernels.
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <mutex>
@@ -25,6 +24,39 @@ py::object look_up(const c10::OperatorName& name) {
   return known->emplace(name, std::move(found)).first->second;
 }
 
+// An argument as Python knows it. Schemas keep dtypes, layouts and memory formats as numbers.
+py::object to_python(const c10::IValue& value, const c10::Argument& argument) {
+  if (value.isInt()) {
+    c10::TypePtr type = argument.real_type();
+    if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    switch (type->kind()) {
+      case c10::TypeKind::ScalarTypeType: return py::cast(value.toScalarType());
+      case c10::TypeKind::LayoutType: return py::cast(value.toLayout());
+      case c10::TypeKind::MemoryFormatType: return py::cast(value.toMemoryFormat());
+      default: break;
+    }
+  }
+  return torch::jit::toPyObject(value);
+}
+
+// Calls `function` with the operator's arguments as its schema names them.
+py::object call(const py::object& function, const c10::FunctionSchema& schema,
+                torch::jit::Stack* stack) {
+  const auto values = torch::jit::last(*stack, schema.arguments().size());
+  py::list positional;
+  py::dict keywords;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    py::object value = to_python(values[i], argument);
+    if (argument.kwarg_only()) {
+      keywords[argument.name().c_str()] = value;
+    } else {
+      positional.append(value);
+    }
+  }
+  return function(*positional, **keywords);
+}
+
 void push_results(const py::object& result, const c10::FunctionSchema& schema,
                   torch::jit::Stack* stack) {
   const auto& returns = schema.returns();
@@ -43,10 +75,7 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const py::object function = look_up(op.operator_name());
   if (function.is_none()) return false;
   try {
-    // Torch's own conversion for Python dispatch: what a schema keeps as a number may be a dtype.
-    const auto values = torch::jit::last(*stack, op.schema().arguments().size());
-    const auto [positional, keywords] = parseIValuesToPyArgsKwargs(op, values.vec());
-    const py::object result = function(*positional, **keywords);
+    const py::object result = call(function, op.schema(), stack);
     if (result.is(py::handle(Py_NotImplemented))) return false;
     torch::jit::drop(*stack, op.schema().arguments().size());
     push_results(result, op.schema(), stack);

@@ -101,10 +101,27 @@ def test_compile_of_methods_and_modules(device):
     model = torch.nn.Linear(2, 1).to(device)
     expected = model(x).tolist()
     compiled = torch_xla.compile(model)
-    assert isinstance(compiled, torch.nn.Module)
+    assert list(compiled.parameters()) == list(model.parameters())
+    assert model(x).tolist() == expected
     y = compiled(x)
     assert not pending(y)
     assert y.tolist() == expected
+
+
+def test_compiled_functions_nest(device):
+    inner = torch_xla.compile(double, name="inner")
+
+    def outer(x):
+        y = inner(x) + 1
+        assert torch_xla._XLAC._get_current_graph_name() == "outer"
+        return y
+
+    x = torch.ones(2, device=device)
+    assert torch_xla.compile(outer)(x).tolist() == [3.0, 3.0]
+    with pytest.raises(RuntimeError, match="full_graph"):
+        torch_xla.compile(outer, full_graph=True)(x)
+    assert torch_xla._XLAC._get_allow_execution()
+    assert torch_xla._XLAC._get_current_graph_name() not in ("inner", "outer")
 
 
 def test_full_graph_refuses_to_be_cut(device):
