@@ -1,0 +1,649 @@
+// Reading and writing at positions that tensors name: x[i, j], index_select, take, and masks.
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/IndexingUtils.h>
+#include <ATen/ops/index_add_meta.h>
+#include <ATen/ops/index_copy_meta.h>
+#include <ATen/ops/index_meta.h>
+#include <ATen/ops/to_native.h>
+
+#include "aten/indices.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using IndexList = c10::List<std::optional<at::Tensor>>;
+
+bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
+
+// --- x[i, j, ...] ---
+
+// What is known of an indexing before any value: which dimensions, and the sizes of the result.
+struct Plan {
+  std::vector<at::Tensor> tensors;  // xla, of integers, one for each of dims
+  Dims dims;
+  Dims index_sizes;  // of all of them, broadcast
+  Dims sizes;        // of self[...]
+};
+
+// An index tensor that lies on the host can be checked before it travels.
+void check_host_index(const at::Tensor& index, int64_t dim, int64_t size) {
+  const at::Tensor flat = index.to(at::kLong).contiguous();
+  const int64_t* values = flat.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    TORCH_CHECK_INDEX(values[i] >= -size && values[i] < size, "index ", values[i],
+                      " is out of bounds for dimension ", dim, " with size ", size);
+  }
+}
+
+// The index tensors by dimension: masks become the positions of what they keep.
+std::vector<at::Tensor> index_tensors(const at::Tensor& self, const IndexList& indices) {
+  at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim(), " (got ",
+                    indices.size(), ")");
+  std::vector<at::Tensor> tensors;
+  bool expand = false;
+  for (const std::optional<at::Tensor>& index : indices) {
+    tensors.push_back(index.value_or(at::Tensor()));
+    expand = expand || (tensors.back().defined() && is_mask(tensors.back()));
+  }
+  if (expand) tensors = at::native::expandTensors(self, indices, /*ensure_same_device=*/true);
+  TORCH_CHECK_INDEX(static_cast<int64_t>(tensors.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim(), " (got ",
+                    tensors.size(), ")");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor& index = tensors[i];
+    if (!index.defined() || lazy::is_xla(index)) continue;
+    check_host_index(index, static_cast<int64_t>(i), self.size(static_cast<int64_t>(i)));
+    index = index.to(self.device());
+  }
+  return tensors;
+}
+
+Dims broadcast_sizes(const std::vector<at::Tensor>& tensors) {
+  Dims sizes;
+  for (const at::Tensor& tensor : tensors) {
+    const Dims own(tensor.sizes());
+    if (&tensor == &tensors.front() || own == sizes) {
+      sizes = own;
+      continue;
+    }
+    try {
+      sizes = Dims(at::infer_size_dimvector({sizes.data(), sizes.size()}, tensor.sizes()));
+    } catch (const c10::Error&) {
+      std::ostringstream shapes;
+      for (const at::Tensor& each : tensors) shapes << each.sizes() << " ";
+      TORCH_CHECK_INDEX(false,
+                        "shape mismatch: indexing tensors could not be broadcast together with "
+                        "shapes ",
+                        shapes.str());
+    }
+  }
+  return sizes;
+}
+
+Plan plan_of(const at::Tensor& self, const std::vector<at::Tensor>& tensors) {
+  Plan plan;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    plan.tensors.push_back(tensors[i]);
+    plan.dims.push_back(static_cast<int64_t>(i));
+  }
+  if (plan.tensors.empty()) {
+    plan.sizes = Dims(self.sizes());
+    return plan;
+  }
+  plan.index_sizes = broadcast_sizes(plan.tensors);
+  const bool adjacent =
+      plan.dims.back() - plan.dims.front() + 1 == static_cast<int64_t>(plan.dims.size());
+  const int64_t place = adjacent ? plan.dims.front() : 0;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    if (!plan.dims.contains(i)) plan.sizes.push_back(self.size(i));
+  }
+  for (size_t i = 0; i < plan.index_sizes.size(); ++i) {
+    plan.sizes.insert(static_cast<size_t>(place) + i, plan.index_sizes[i]);
+  }
+  for (int64_t dim : plan.dims) {
+    const bool reads = c10::multiply_integers(plan.index_sizes.begin(), plan.index_sizes.end()) > 0;
+    TORCH_CHECK_INDEX(!reads || self.size(dim) > 0, "index is out of bounds for dimension with size 0");
+  }
+  return plan;
+}
+
+// The index operands from `first` on, broadcast together, negative ones counted from the end.
+std::vector<XlaValue> wrapped_indices(Lowering& l, const Node& n, size_t first, XlaValue self,
+                                      const Dims& dims, const Dims& sizes) {
+  std::vector<XlaValue> indices;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const XlaValue index = wrapped_index(l.builder(), l.operand(first + i), self.dim(dims[i]));
+    indices.push_back(l->broadcast_to(index, sizes));
+  }
+  return indices;
+}
+
+// Operands: self, indices. Attributes: dims, sizes of the index.
+const Op kIndex{"aten::index", [](Lowering& l, const Node& n) -> Results {
+                  auto attributes = n.attributes();
+                  const Dims dims(attributes.list()), sizes(attributes.list());
+                  const XlaValue self = l.operand(0);
+                  return gather_at(l.builder(), self, wrapped_indices(l, n, 1, self, dims, sizes),
+                                   dims);
+                }};
+
+Value index_node(const at::Tensor& self, const Plan& plan) {
+  const ShapeRef shape{element_type(self), plan.sizes};
+  if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
+  if (plan.dims.empty()) return value_of(self);
+  c10::SmallVector<Value, 4> operands{value_of(self)};
+  for (const at::Tensor& index : plan.tensors) operands.push_back(value_of(index));
+  return Node::make(kIndex, std::span<const Value>(operands.data(), operands.size()),
+                    Attributes::of(std::span<const int64_t>(plan.dims),
+                                   std::span<const int64_t>(plan.index_sizes)),
+                    std::span(&shape, 1));
+}
+
+using IndexMeta = at::meta::structured_index_Tensor;
+
+Value index_compute(Infer<IndexMeta, 1>&, const at::Tensor& self,
+                    const std::vector<at::Tensor>& tensors) {
+  return index_node(self, plan_of(self, tensors));
+}
+
+// Row-major operands give a row-major result: nothing for TensorIterator to decide.
+bool is_plain_index(const at::Tensor& self, const std::vector<at::Tensor>& tensors) {
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor& index : tensors) {
+    if (!index.defined()) continue;
+    if (!index.is_contiguous() || (first && index.sizes() != first->sizes())) return false;
+    first = &index;
+  }
+  return first && self.is_contiguous();
+}
+
+IndexList list_of(const std::vector<at::Tensor>& tensors) {
+  return at::native::toListOfOptionalTensors(at::ArrayRef<at::Tensor>(tensors));
+}
+
+void run_index_meta(Infer<IndexMeta, 1>& it, const at::Tensor& self,
+                    const std::vector<at::Tensor>& tensors) {
+  it.meta(self, list_of(tensors));
+  lazy::write(it.output(), index_compute(it, self, tensors));
+}
+
+at::Tensor index(const at::Tensor& self, const IndexList& indices) {
+  const std::vector<at::Tensor> tensors = index_tensors(self, indices);
+  if (is_plain_index(self, tensors)) {
+    return lazy::make(index_node(self, plan_of(self, tensors)), self.scalar_type(), self.device());
+  }
+  Infer<IndexMeta, 1> it;
+  run_index_meta(it, self, tensors);
+  return it.output();
+}
+
+at::Tensor& index_out(const at::Tensor& self, const IndexList& indices, at::Tensor& out) {
+  const std::vector<at::Tensor> tensors = index_tensors(self, indices);
+  Infer<IndexMeta, 1> it(Variant::kOut, {out});
+  run_index_meta(it, self, tensors);
+  return out;
+}
+
+// --- x[i, j, ...] = values ---
+
+// Operands: self, values, indices. Attributes: combine, dims, sizes of the index, sizes of x[...].
+const Op kIndexPut{"aten::index_put", [](Lowering& l, const Node& n) -> Results {
+                     auto attributes = n.attributes();
+                     const auto combine = attributes.enumeration<Combine>();
+                     const Dims dims(attributes.list()), sizes(attributes.list());
+                     const XlaValue self = l.operand(0);
+                     const XlaValue values =
+                         l->broadcast_to(l.operand(1), Dims(attributes.list()));
+                     return scatter_at(l.builder(), self,
+                                       wrapped_indices(l, n, 2, self, dims, sizes), dims, values,
+                                       combine);
+                   }};
+
+// x[mask] = number needs no positions. Undefined when it is anything else.
+at::Tensor lone_mask(const at::Tensor& self, const IndexList& indices, const at::Tensor& values) {
+  at::Tensor mask;
+  int64_t covered = 0;
+  for (const std::optional<at::Tensor>& index : indices) {
+    if (!index || !index->defined()) {
+      if (!mask.defined()) ++covered;
+      continue;
+    }
+    if (mask.defined() || !is_mask(*index) || index->device() != self.device()) return {};
+    mask = *index;
+    for (int64_t i = 0; i < mask.dim(); ++i) {
+      TORCH_CHECK_INDEX(covered + i < self.dim() && mask.size(i) == self.size(covered + i),
+                        "The shape of the mask ", mask.sizes(), " at index ", i,
+                        " does not match the shape of the indexed tensor ", self.sizes(),
+                        " at index ", covered + i);
+    }
+    covered += mask.dim();
+  }
+  if (!mask.defined() || values.numel() != 1) return {};
+  for (int64_t i = covered; i < self.dim(); ++i) mask = mask.unsqueeze(-1);
+  return mask;
+}
+
+const Op kMaskedFill{"aten::masked_fill", [](Lowering& l, const Node& n) -> Results {
+                       const ShapeRef out = n.output();
+                       const Dims dims(out.dims);
+                       const XlaValue value = l.operand(2, out.type);
+                       return l->select(
+                           l->broadcast_to(l.operand(1, ElementType::kPred), dims),
+                           l->broadcast_to(value, dims), l->broadcast_to(l.operand(0), dims));
+                     }};
+
+Value masked_fill_node(const Value& self, const Value& mask, const Value& number,
+                       at::IntArrayRef sizes) {
+  return Node::make(kMaskedFill, {self, mask, number}, {},
+                    ShapeRef{self.type(), span_of(sizes)});
+}
+
+at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at::Tensor& values,
+                            bool accumulate, bool) {
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim(), " (got ",
+                    indices.size(), ")");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
+  at::assert_no_internal_overlap(self);
+  if (!accumulate) {
+    if (const at::Tensor mask = lone_mask(self, indices, values); mask.defined()) {
+      const Value number = reshape(value_of(values.dim() == 0 ? values : values.reshape({})), {});
+      lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number, self.sizes()));
+      return self;
+    }
+  }
+  const Plan plan = plan_of(self, index_tensors(self, indices));
+  const at::IntArrayRef sizes(plan.sizes.data(), plan.sizes.size());
+  TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",
+              values.sizes(), " cannot be broadcast to indexing result of shape ", sizes);
+  if (c10::multiply_integers(sizes) == 0) return self;
+  const Combine combine = accumulate ? Combine::kAdd : Combine::kSet;
+  c10::SmallVector<Value, 4> operands{value_of(self), value_of(values)};
+  for (const at::Tensor& index : plan.tensors) operands.push_back(value_of(index));
+  const ShapeRef shape{element_type(self), span_of(self.sizes())};
+  if (plan.dims.empty()) {  // self[:, ...] = values
+    const at::Tensor expanded = values.to(self.device()).expand(self.sizes());
+    accumulate ? self.add_(expanded) : self.copy_(expanded);
+    return self;
+  }
+  lazy::write(self, Value(Node::make(kIndexPut,
+                                     std::span<const Value>(operands.data(), operands.size()),
+                                     Attributes::of(combine, std::span<const int64_t>(plan.dims),
+                                                    std::span<const int64_t>(plan.index_sizes),
+                                                    std::span<const int64_t>(plan.sizes)),
+                                     std::span(&shape, 1))));
+  return self;
+}
+
+// --- Whole rows: index_select, index_add, index_copy, index_fill ---
+
+int64_t wrap(int64_t dim, const at::Tensor& self) {
+  return c10::maybe_wrap_dim(dim, std::max<int64_t>(self.dim(), 1));
+}
+
+void check_rows(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(dim) > 0 || index.numel() == 0,
+                    "index out of range in self");
+}
+
+// Sizes of self with `rows` along dim.
+Dims with_rows(XlaValue self, int64_t dim, int64_t rows) {
+  Dims dims = self.dims();
+  if (dims.empty()) dims = {1};
+  dims[static_cast<size_t>(dim)] = rows;
+  return dims;
+}
+
+XlaValue at_least_1d(Builder& b, XlaValue x) { return x.rank() == 0 ? b.reshape(x, {1}) : x; }
+
+const Op kIndexSelect{"aten::index_select", [](Lowering& l, const Node& n) -> Results {
+                        Builder& b = l.builder();
+                        const int64_t dim = n.attributes().integer();
+                        const XlaValue result =
+                            gather_at(b, at_least_1d(b, l.operand(0)),
+                                      {at_least_1d(b, l.operand(1))}, {dim});
+                        return b.reshape(result, Dims(n.output().dims));
+                      }};
+
+at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  dim = wrap(dim, self);
+  TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got dim: ",
+                    index.dim());
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+              "index_select(): Expected dtype int32 or int64 for index");
+  TORCH_CHECK(lazy::is_xla(index) && lazy::is_xla(self),
+              "Expected all tensors to be on the same device, but got index is on ", index.device(),
+              ", different from other tensors on ", self.device());
+  TORCH_CHECK(self.dim() > 0 || index.numel() == 1,
+              "index_select(): Index to scalar can have only 1 value, got ", index.numel(),
+              " value(s)");
+  c10::SmallVector<int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
+  if (self.dim() > 0) sizes[static_cast<size_t>(dim)] = index.numel();
+  const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
+  Value result;
+  if (shape.num_elements() == 0) {
+    result = lazy::full(0, shape.type, shape.dims);
+  } else {
+    check_rows(self, dim, index);
+    result = Node::make(kIndexSelect, {lazy::read(self), lazy::read(index)}, Attributes::of(dim),
+                        shape);
+  }
+  return lazy::make(std::move(result), self.scalar_type(), self.device());
+}
+
+// Operands: self, index, source, and for sums a factor. Attributes: dim, combine.
+const Op kIndexRows{"aten::index_add", [](Lowering& l, const Node& n) -> Results {
+                      Builder& b = l.builder();
+                      auto attributes = n.attributes();
+                      const int64_t dim = attributes.integer();
+                      const auto combine = attributes.enumeration<Combine>();
+                      const XlaValue self = at_least_1d(b, l.operand(0));
+                      const XlaValue index = at_least_1d(b, l.operand(1));
+                      XlaValue source = b.reshape(l.operand(2, self.element_type()),
+                                                  with_rows(self, dim, index.dim(0)));
+                      if (l.num_operands() == 4) {
+                        const XlaValue factor = l.operand(3);
+                        source = b.convert(source, factor.element_type());
+                        source = b.multiply(source, b.broadcast_to(factor, source.dims()));
+                        const XlaValue sum =
+                            scatter_at(b, b.convert(self, factor.element_type()), {index}, {dim},
+                                       source, combine);
+                        return b.reshape(b.convert(sum, self.element_type()),
+                                         Dims(n.output().dims));
+                      }
+                      return b.reshape(scatter_at(b, self, {index}, {dim}, source, combine),
+                                       Dims(n.output().dims));
+                    }};
+
+Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& self, int64_t dim,
+                const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {
+  dim = wrap(dim, self);
+  if (index.numel() == 0 || self.numel() == 0) return value_of(self);
+  check_rows(self, dim, index);
+  const Attributes attributes = Attributes::of(dim, Combine::kAdd);
+  if (alpha.equal(1)) {
+    return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source)}, attributes,
+                      it.output_shape());
+  }
+  const Value factor =
+      lazy::scalar(alpha, stablehlo::opmath_type(element_type(self)));
+  return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source), factor},
+                    attributes, it.output_shape());
+}
+
+Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor& self,
+                 int64_t dim, const at::Tensor& index, const at::Tensor& source) {
+  dim = wrap(dim, self);
+  if (index.numel() == 0 || self.numel() == 0) return value_of(self);
+  check_rows(self, dim, index);
+  return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source)},
+                    Attributes::of(dim, Combine::kSet), it.output_shape());
+}
+
+// The rows to fill as a mask, so that the fill itself is elementwise.
+const Op kIndexFill{"aten::index_fill", [](Lowering& l, const Node& n) -> Results {
+                      Builder& b = l.builder();
+                      const int64_t dim = n.attributes().integer();
+                      const XlaValue self = at_least_1d(b, l.operand(0));
+                      const int64_t rows = self.dim(dim);
+                      const XlaValue index = wrapped_index(b, at_least_1d(b, l.operand(1)), rows);
+                      const XlaValue mask = scatter_at(
+                          b, b.constant(ElementType::kPred, {rows}, 0), {index}, {0},
+                          b.constant(ElementType::kPred, index.dims(), 1), Combine::kSet);
+                      const XlaValue value = l.operand(2, self.element_type());
+                      const XlaValue result =
+                          b.select(b.broadcast_in_dim(mask, self.dims(), {dim}),
+                                   b.broadcast_to(value, self.dims()), self);
+                      return b.reshape(result, Dims(n.output().dims));
+                    }};
+
+at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index, const Value& number) {
+  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+                    "index_fill_(): Expected dtype int32 or int64 for index.");
+  at::assert_no_internal_overlap(self);
+  dim = wrap(dim, self);
+  TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
+  TORCH_CHECK(index.device() == self.device(),
+              "index_fill_(): self and index should be on the same device");
+  if (index.numel() == 0) return self;
+  check_rows(self, dim, index);
+  if (self.numel() == 0) return self;
+  lazy::write(self, Value(Node::make(kIndexFill, {value_of(self), value_of(index), number},
+                                     Attributes::of(dim),
+                                     ShapeRef{element_type(self), span_of(self.sizes())})));
+  return self;
+}
+
+at::Tensor& index_fill_scalar_(at::Tensor& self, int64_t dim, const at::Tensor& index,
+                               const at::Scalar& value) {
+  TORCH_CHECK(self.is_complex() || !value.isComplex(),
+              "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  return index_fill(self, dim, index, lazy::scalar(value, element_type(self)));
+}
+
+at::Tensor& index_fill_tensor_(at::Tensor& self, int64_t dim, const at::Tensor& index,
+                               const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0,
+              "index_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
+  TORCH_CHECK(self.is_complex() || !value.is_complex(),
+              "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  return index_fill(self, dim, index, value_of(value));
+}
+
+// --- Masks: masked_fill, masked_scatter ---
+
+void check_mask(const at::Tensor& mask, const char* name) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, name,
+              " only supports boolean masks, but got mask with dtype ", mask.scalar_type());
+}
+
+// Throws when the number overflows the dtype, as its conversion does on CPU.
+void check_fits(const at::Scalar& number, at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: case at::kComplexDouble: return;
+    case at::kFloat: number.to<float>(); return;
+    case at::kHalf: number.to<at::Half>(); return;
+    case at::kBFloat16: number.to<at::BFloat16>(); return;
+    case at::kLong: number.to<int64_t>(); return;
+    case at::kInt: number.to<int32_t>(); return;
+    case at::kShort: number.to<int16_t>(); return;
+    case at::kChar: number.to<int8_t>(); return;
+    case at::kByte: number.to<uint8_t>(); return;
+    default: return;
+  }
+}
+
+Value number_for(const at::Tensor& self, const at::Scalar& value) {
+  TORCH_CHECK(self.is_complex() || !value.isComplex(), "value cannot be converted to type ",
+              c10::toString(self.scalar_type()), " without overflow");
+  check_fits(value, self.scalar_type());
+  return lazy::scalar(value, element_type(self));
+}
+
+Value number_for(const at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0,
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
+  TORCH_CHECK(self.is_complex() || !value.is_complex(), "value cannot be converted to type ",
+              c10::toString(self.scalar_type()), " without overflow");
+  if (!lazy::is_xla(value)) return number_for(self, number_in(value));
+  return value_of(value);
+}
+
+template <class Number>
+at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Number& value) {
+  check_mask(mask, "masked_fill");
+  const Value number = number_for(self, value);
+  const at::IntArrayRef own = self.sizes();
+  const at::DimVector sizes =
+      own == mask.sizes() ? at::DimVector(own) : at::infer_size_dimvector(own, mask.sizes());
+  return lazy::make(masked_fill_node(value_of(self), value_of(mask), number, sizes),
+                    self.scalar_type(), self.device());
+}
+
+void check_expandable(const at::Tensor& self, const at::Tensor& mask) {
+  // The message of Tensor::expand.
+  if (self.sizes() != mask.sizes()) at::inferExpandGeometry_dimvector(mask.sizes(), mask.strides(), self.sizes());
+}
+
+template <class Number>
+at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const Number& value) {
+  check_mask(mask, "masked_fill_");
+  at::assert_no_internal_overlap(self);
+  check_expandable(self, mask);
+  lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number_for(self, value),
+                                     self.sizes()));
+  return self;
+}
+
+// The i-th element that the mask keeps comes from source[i].
+const Op kMaskedScatter{"aten::masked_scatter", [](Lowering& l, const Node& n) -> Results {
+                          Builder& b = l.builder();
+                          const XlaValue self = l.operand(0), source = l.operand(2);
+                          const XlaValue mask = b.broadcast_to(l.operand(1), self.dims());
+                          const Dims flat{self.num_elements()};
+                          const XlaValue rank = running_sum(
+                              b, b.convert(b.reshape(mask, flat), ElementType::kS32));
+                          const XlaValue taken =
+                              gather_at(b, b.reshape(source, {source.num_elements()}),
+                                        {b.subtract(rank, b.ones_like(rank))}, {0});
+                          return b.select(mask, b.reshape(taken, self.dims()), self);
+                        }};
+
+at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter_: expected self and source to have same dtypes but got ",
+              self.scalar_type(), " and ", source.scalar_type());
+  check_mask(mask, "masked_scatter_");
+  TORCH_CHECK(self.device() == mask.device() && self.device() == source.device(),
+              "masked_scatter_: self, mask and source expected to be on the same device");
+  at::assert_no_internal_overlap(self);
+  check_expandable(self, mask);
+  if (self.numel() == 0 || source.numel() == 0) return self;
+  lazy::write(self, Value(Node::make(kMaskedScatter,
+                                     {value_of(self), value_of(mask), value_of(source)}, {},
+                                     ShapeRef{element_type(self), span_of(self.sizes())})));
+  return self;
+}
+
+// The gradient of source: the gradients of what the mask keeps, in order, then zeros.
+const Op kMaskedScatterBackward{
+    "aten::masked_scatter_backward", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      const ShapeRef out = n.output();
+      const XlaValue grad = l.operand(0);
+      const Dims flat{grad.num_elements()}, result{out.num_elements()};
+      const XlaValue mask = b.reshape(b.broadcast_to(l.operand(1), grad.dims()), flat);
+      const XlaValue rank = running_sum(b, b.convert(mask, ElementType::kS32));
+      // What is not kept goes where it is dropped.
+      const XlaValue place = b.select(mask, b.subtract(rank, b.ones_like(rank)),
+                                      b.full_like(rank, out.num_elements()));
+      const XlaValue taken = scatter_at(b, b.constant(out.type, result, 0), {place}, {0},
+                                        b.reshape(grad, flat), Combine::kSet);
+      return b.reshape(taken, Dims(out.dims));
+    }};
+
+at::Tensor masked_scatter_backward(const at::Tensor& grad, const at::Tensor& mask,
+                                   at::IntArrayRef sizes) {
+  const ShapeRef shape{element_type(grad), span_of(sizes)};
+  const Value result =
+      grad.numel() == 0 || shape.num_elements() == 0
+          ? lazy::full(0, shape.type, shape.dims)
+          : Value(Node::make(kMaskedScatterBackward, {value_of(grad), value_of(mask)}, {}, shape));
+  return lazy::make(result, grad.scalar_type(), grad.device());
+}
+
+// --- Flat positions: take, put_ ---
+
+const Op kTake{"aten::take", [](Lowering& l, const Node&) -> Results {
+                 Builder& b = l.builder();
+                 const XlaValue self = b.reshape(l.operand(0), {l.operand(0).num_elements()});
+                 return gather_at(b, self, {wrapped_index(b, l.operand(1), self.dim(0))}, {0});
+               }};
+
+at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
+  TORCH_CHECK(index.scalar_type() == at::kLong, "take(): Expected a long tensor for index, but got ",
+              index.scalar_type());
+  TORCH_CHECK_INDEX(self.numel() != 0 || index.numel() == 0,
+                    "take(): tried to take from an empty tensor");
+  const ShapeRef shape{element_type(self), span_of(index.sizes())};
+  const Value result =
+      index.numel() == 0 ? lazy::full(0, shape.type, shape.dims)
+                         : Value(Node::make(kTake, {value_of(self), value_of(index)}, {}, shape));
+  return lazy::make(result, self.scalar_type(), self.device());
+}
+
+const Op kPut{"aten::put", [](Lowering& l, const Node& n) -> Results {
+                Builder& b = l.builder();
+                const auto combine = n.attributes().enumeration<Combine>();
+                const XlaValue self = b.reshape(l.operand(0), {l.operand(0).num_elements()});
+                const Dims flat{l.operand(1).num_elements()};
+                const XlaValue index =
+                    wrapped_index(b, b.reshape(l.operand(1), flat), self.dim(0));
+                const XlaValue result =
+                    scatter_at(b, self, {index}, {0}, b.reshape(l.operand(2), flat), combine);
+                return b.reshape(result, Dims(n.output().dims));
+              }};
+
+at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& source,
+                 bool accumulate) {
+  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong,
+                    "put_(): Expected a long tensor for index, but got ", index.scalar_type());
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "put_(): self and source expected to have the same dtype, but got self.dtype = ",
+              self.scalar_type(), " and source.dtype = ", source.scalar_type());
+  TORCH_CHECK(self.device() == source.device() && self.device() == index.device(),
+              "put_(): self, index and source expected to be in the same device, but got "
+              "self.device = ",
+              self.device(), ", index.device = ", index.device(),
+              ", and source.device = ", source.device());
+  TORCH_CHECK_INDEX(source.numel() == index.numel(),
+                    "put_(): Expected source and index to have the same number of elements, but "
+                    "got source.numel() = ",
+                    source.numel(), ", index.numel() = ", index.numel());
+  TORCH_CHECK_INDEX(self.numel() != 0 || index.numel() == 0,
+                    "put_(): Tried to put elements into an empty tensor");
+  at::assert_no_internal_overlap(self);
+  if (index.numel() == 0) return self;
+  lazy::write(self,
+              Value(Node::make(kPut, {value_of(self), value_of(index), value_of(source)},
+                               Attributes::of(accumulate ? Combine::kAdd : Combine::kSet),
+                               ShapeRef{element_type(self), span_of(self.sizes())})));
+  return self;
+}
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  m.impl("index.Tensor", index);
+  m.impl("index.Tensor_out", index_out);
+  m.impl("_index_put_impl_", index_put_impl_);
+  m.impl("index_select", index_select);
+  structured<at::meta::structured_index_add, index_add>(
+      m, {"index_add", "index_add_", "index_add.out"});
+  structured<at::meta::structured_index_copy, index_copy>(
+      m, {"index_copy", "index_copy_", "index_copy.out"});
+  m.impl("index_fill_.int_Scalar", index_fill_scalar_);
+  m.impl("index_fill_.int_Tensor", index_fill_tensor_);
+  m.impl("masked_fill.Scalar", masked_fill<at::Scalar>);
+  m.impl("masked_fill.Tensor", masked_fill<at::Tensor>);
+  m.impl("masked_fill_.Scalar", masked_fill_<at::Scalar>);
+  m.impl("masked_fill_.Tensor", masked_fill_<at::Tensor>);
+  m.impl("masked_scatter_", masked_scatter_);
+  m.impl("masked_scatter_backward", masked_scatter_backward);
+  m.impl("take", take);
+  m.impl("put_", put_);
+}
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,249 @@
+// gather and scatter: one index for each element, along one dimension.
+
+#include <ATen/ops/gather_meta.h>
+#include <ATen/ops/index_reduce_meta.h>
+#include <ATen/ops/scatter_add_meta.h>
+#include <ATen/ops/scatter_meta.h>
+#include <ATen/ops/scatter_reduce_meta.h>
+
+#include "aten/indices.h"
+
+namespace torch_xla::aten {
+namespace {
+
+// Tensors without dimensions index like vectors of one element.
+XlaValue at_least_1d(Builder& b, XlaValue x) { return x.rank() == 0 ? b.reshape(x, {1}) : x; }
+
+int64_t wrap(int64_t dim, const at::Tensor& self) {
+  return c10::maybe_wrap_dim(dim, std::max<int64_t>(self.dim(), 1));
+}
+
+void check_reachable(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
+  TORCH_CHECK_INDEX(size > 0 || index.numel() == 0, "index 0 is out of bounds for dimension ", dim,
+                    " with size 0");
+}
+
+// --- gather ---
+
+const Op kGather{"aten::gather", [](Lowering& l, const Node& n) -> Results {
+                   Builder& b = l.builder();
+                   const XlaValue result =
+                       gather_elements(b, at_least_1d(b, l.operand(0)), n.attributes().integer(),
+                                       at_least_1d(b, l.operand(1)));
+                   return b.reshape(result, Dims(n.output().dims));
+                 }};
+
+Value gather(Infer<at::meta::structured_gather, 1>& it, const at::Tensor& self, int64_t dim,
+             const at::Tensor& index, bool) {
+  dim = wrap(dim, self);
+  if (index.numel() == 0) return lazy::full(0, it.output_type(), span_of(it.output().sizes()));
+  check_reachable(self, dim, index);
+  return Node::make(kGather, {value_of(self), value_of(index)}, Attributes::of(dim),
+                    it.output_shape());
+}
+
+// --- scatter: self, index, updates; with the way to combine ---
+
+const Op kScatter{"aten::scatter", [](Lowering& l, const Node& n) -> Results {
+                    Builder& b = l.builder();
+                    auto attributes = n.attributes();
+                    const int64_t dim = attributes.integer();
+                    const auto combine = attributes.enumeration<Combine>();
+                    const XlaValue index = at_least_1d(b, l.operand(1));
+                    XlaValue updates = b.convert(l.operand(2), n.output().type);
+                    if (n.operand(2).dims().empty()) {  // a number, or a tensor of one element
+                      updates = b.broadcast_to(updates, index.dims());
+                    }
+                    const XlaValue result = scatter_elements(b, at_least_1d(b, l.operand(0)), dim,
+                                                             index, updates, combine);
+                    return b.reshape(result, Dims(n.output().dims));
+                  }};
+
+Value scatter_node(ShapeRef output, const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                   const Value& updates, Combine combine) {
+  if (index.numel() == 0) return value_of(self);
+  dim = wrap(dim, self);
+  check_reachable(self, dim, index);
+  return Node::make(kScatter, {value_of(self), value_of(index), updates},
+                    Attributes::of(dim, combine), output);
+}
+
+Combine named_combine(std::string_view reduce) {
+  return reduce == "add" ? Combine::kAdd : Combine::kMultiply;  // the meta function knows no other
+}
+
+Value scatter_src(Infer<at::meta::structured_scatter_src, 1>& it, const at::Tensor& self,
+                  int64_t dim, const at::Tensor& index, const at::Tensor& src) {
+  return scatter_node(it.output_shape(), self, dim, index, value_of(src), Combine::kSet);
+}
+
+Value scatter_value(Infer<at::meta::structured_scatter_value, 1>& it, const at::Tensor& self,
+                    int64_t dim, const at::Tensor& index, const at::Scalar& value) {
+  return scatter_node(it.output_shape(), self, dim, index, lazy::scalar(value, element_type(self)),
+                      Combine::kSet);
+}
+
+Value scatter_reduce_src(Infer<at::meta::structured_scatter_reduce, 1>& it, const at::Tensor& self,
+                         int64_t dim, const at::Tensor& index, const at::Tensor& src,
+                         std::string_view reduce) {
+  return scatter_node(it.output_shape(), self, dim, index, value_of(src), named_combine(reduce));
+}
+
+Value scatter_reduce_value(Infer<at::meta::structured_scatter_value_reduce, 1>& it,
+                           const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                           const at::Scalar& value, std::string_view reduce) {
+  return scatter_node(it.output_shape(), self, dim, index, lazy::scalar(value, element_type(self)),
+                      named_combine(reduce));
+}
+
+Value scatter_add(Infer<at::meta::structured_scatter_add, 1>& it, const at::Tensor& self,
+                  int64_t dim, const at::Tensor& index, const at::Tensor& src) {
+  return scatter_node(it.output_shape(), self, dim, index, value_of(src), Combine::kAdd);
+}
+
+// --- scatter_reduce, index_reduce: sum, prod, mean, amax, amin, with or without self ---
+
+enum class Reduction : uint8_t { kSum, kProd, kMean, kAmax, kAmin };
+
+Reduction named_reduction(std::string_view name) {
+  if (name == "sum") return Reduction::kSum;
+  if (name == "prod") return Reduction::kProd;
+  if (name == "mean") return Reduction::kMean;
+  if (name == "amax") return Reduction::kAmax;
+  TORCH_CHECK(name == "amin", "reduce argument must be either sum, prod, mean, amax or amin, got ",
+              name, ".");
+  return Reduction::kAmin;
+}
+
+Combine combine_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kProd: return Combine::kMultiply;
+    case Reduction::kAmax: return Combine::kMaximum;
+    case Reduction::kAmin: return Combine::kMinimum;
+    default: return Combine::kAdd;
+  }
+}
+
+XlaValue identity_of(Builder& b, Reduction reduction, ElementType type) {
+  switch (reduction) {
+    case Reduction::kProd: return b.scalar(1, type);
+    case Reduction::kAmax: return b.min_value(type);
+    case Reduction::kAmin: return b.max_value(type);
+    default: return b.scalar(0, type);
+  }
+}
+
+// A mean divides integers towards minus infinity.
+XlaValue divide_by_count(Builder& b, XlaValue x, XlaValue count) {
+  if (!stablehlo::is_integer(x.element_type())) return b.divide(x, count);
+  const XlaValue quotient = b.divide(x, count);
+  if (!stablehlo::is_signed(x.element_type())) return quotient;
+  const XlaValue zero = b.zeros_like(x);
+  const XlaValue below = b.and_(b.ne(b.remainder(x, count), zero), b.lt(x, zero));
+  return b.select(below, b.subtract(quotient, b.ones_like(x)), quotient);
+}
+
+// `scatter(into, updates, combine)` writes updates at the positions that count.
+template <class Scatter>
+XlaValue reduce_into(Builder& b, XlaValue self, XlaValue source, Reduction reduction,
+                     bool include_self, Scatter scatter) {
+  const ElementType type = self.element_type();
+  const ElementType compute = stablehlo::opmath_type(type);
+  self = b.convert(self, compute);
+  source = b.convert(source, compute);
+  XlaValue start = self;
+  if (!include_self) {
+    const XlaValue identity =
+        b.broadcast_to(identity_of(b, reduction, compute), source.dims());
+    start = scatter(self, identity, Combine::kSet);
+  }
+  XlaValue result = scatter(start, source, combine_of(reduction));
+  if (reduction == Reduction::kMean) {
+    const XlaValue zero = b.zeros_like(self), one = b.ones_like(self);
+    XlaValue count = scatter(include_self ? one : zero, b.ones_like(source), Combine::kAdd);
+    count = b.select(b.eq(count, zero), one, count);
+    result = divide_by_count(b, result, count);
+  }
+  return b.convert(result, type);
+}
+
+const Op kScatterReduce{
+    "aten::scatter_reduce", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      auto attributes = n.attributes();
+      const int64_t dim = attributes.integer();
+      const auto reduction = attributes.enumeration<Reduction>();
+      const bool include_self = attributes.boolean();
+      const XlaValue index = at_least_1d(b, l.operand(1));
+      const XlaValue result = reduce_into(
+          b, at_least_1d(b, l.operand(0)), at_least_1d(b, l.operand(2)), reduction, include_self,
+          [&](XlaValue into, XlaValue updates, Combine combine) {
+            return scatter_elements(b, into, dim, index, updates, combine);
+          });
+      return b.reshape(result, Dims(n.output().dims));
+    }};
+
+Value scatter_reduce(Infer<at::meta::structured_scatter_reduce_two, 1>& it, const at::Tensor& self,
+                     int64_t dim, const at::Tensor& index, const at::Tensor& src,
+                     std::string_view reduce, bool include_self) {
+  if (index.numel() == 0) return value_of(self);
+  dim = wrap(dim, self);
+  check_reachable(self, dim, index);
+  return Node::make(kScatterReduce, {value_of(self), value_of(index), value_of(src)},
+                    Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
+}
+
+const Op kIndexReduce{
+    "aten::index_reduce", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      auto attributes = n.attributes();
+      const int64_t dim = attributes.integer();
+      const auto reduction = attributes.enumeration<Reduction>();
+      const bool include_self = attributes.boolean();
+      const XlaValue self = at_least_1d(b, l.operand(0));
+      const XlaValue index = at_least_1d(b, l.operand(1));
+      Dims rows = self.dims();
+      rows[static_cast<size_t>(dim)] = index.dim(0);
+      const XlaValue source = b.reshape(b.convert(l.operand(2), self.element_type()), rows);
+      const XlaValue result =
+          reduce_into(b, self, source, reduction, include_self,
+                      [&](XlaValue into, XlaValue updates, Combine combine) {
+                        return scatter_at(b, into, {index}, {dim}, updates, combine);
+                      });
+      return b.reshape(result, Dims(n.output().dims));
+    }};
+
+Value index_reduce(Infer<at::meta::structured_index_reduce, 1>& it, const at::Tensor& self,
+                   int64_t dim, const at::Tensor& index, const at::Tensor& source,
+                   std::string_view reduce, bool include_self) {
+  TORCH_CHECK(reduce == "prod" || reduce == "mean" || reduce == "amax" || reduce == "amin",
+              "reduce argument must be either prod, mean, amax or amin, got ", reduce, ".");
+  if (index.numel() == 0) return value_of(self);
+  dim = wrap(dim, self);
+  check_reachable(self, dim, index);
+  return Node::make(kIndexReduce, {value_of(self), value_of(index), value_of(source)},
+                    Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
+}
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  structured<at::meta::structured_gather, gather>(m, {"gather", nullptr, "gather.out"});
+  structured<at::meta::structured_scatter_src, scatter_src>(
+      m, {"scatter.src", "scatter_.src", "scatter.src_out"});
+  structured<at::meta::structured_scatter_value, scatter_value>(
+      m, {"scatter.value", "scatter_.value", "scatter.value_out"});
+  structured<at::meta::structured_scatter_reduce, scatter_reduce_src>(
+      m, {"scatter.reduce", "scatter_.reduce", "scatter.reduce_out"});
+  structured<at::meta::structured_scatter_value_reduce, scatter_reduce_value>(
+      m, {"scatter.value_reduce", "scatter_.value_reduce", "scatter.value_reduce_out"});
+  structured<at::meta::structured_scatter_add, scatter_add>(
+      m, {"scatter_add", "scatter_add_", "scatter_add.out"});
+  structured<at::meta::structured_scatter_reduce_two, scatter_reduce>(
+      m, {"scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out"});
+  structured<at::meta::structured_index_reduce, index_reduce>(
+      m, {"index_reduce", "index_reduce_", "index_reduce.out"});
+}
+
+}  // namespace torch_xla::aten

@@ -1,0 +1,195 @@
+// Order: sort, topk, kthvalue, and searches in what is sorted. A NaN is greater than any number.
+
+#include <ATen/native/BucketizationUtils.h>
+#include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/sort_meta.h>
+#include <ATen/ops/topk_meta.h>
+
+#include "aten/indices.h"
+
+namespace torch_xla::aten {
+namespace {
+
+// Whether a comes before b.
+XlaValue comes_before(Builder& b, XlaValue left, XlaValue right, bool descending) {
+  const XlaValue before = descending ? b.gt(left, right) : b.lt(left, right);
+  if (!stablehlo::is_float(left.element_type())) return before;
+  const XlaValue first = descending ? left : right, last = descending ? right : left;
+  return b.or_(before, b.and_(b.is_nan(first), b.not_(b.is_nan(last))));
+}
+
+struct Sorted {
+  XlaValue values, positions;
+};
+
+// Stable, as torch's sort on CPU always is.
+Sorted sorted(Builder& b, XlaValue x, int64_t dim, bool descending) {
+  const ElementType type = x.element_type();
+  if (type == ElementType::kPred) x = b.convert(x, ElementType::kU8);
+  const ElementType position =
+      x.dim(dim) <= std::numeric_limits<int32_t>::max() ? ElementType::kS32 : ElementType::kS64;
+  const auto less = [&](const stablehlo::Values& left, const stablehlo::Values& right) {
+    return stablehlo::Values{comes_before(b, left[0], right[0], descending)};
+  };
+  const auto results = b.sort({x, b.iota(position, x.dims(), dim)}, dim, true, less);
+  return {b.convert(results[0], type), results[1]};
+}
+
+// Attributes: dim, descending, and which part of the order to keep: start and limit.
+const Op kSort{"aten::sort", [](Lowering& l, const Node& n) -> Results {
+                 Builder& b = l.builder();
+                 auto attributes = n.attributes();
+                 const int64_t dim = attributes.integer();
+                 const bool descending = attributes.boolean();
+                 const int64_t start = attributes.integer(), limit = attributes.integer();
+                 XlaValue x = l.operand(0);
+                 if (x.rank() == 0) x = b.reshape(x, {1});
+                 Sorted result = sorted(b, x, dim, descending);
+                 for (XlaValue* part : {&result.values, &result.positions}) {
+                   *part = b.reshape(b.slice_in_dim(*part, start, limit, 1, dim),
+                                     Dims(n.output().dims));
+                 }
+                 return {result.values, b.convert(result.positions, ElementType::kS64)};
+               }};
+
+Values<2> sort_node(const at::Tensor& self, int64_t dim, bool descending, int64_t start,
+                    int64_t limit, at::IntArrayRef sizes) {
+  const std::array<ShapeRef, 2> shapes{ShapeRef{element_type(self), span_of(sizes)},
+                                       ShapeRef{ElementType::kS64, span_of(sizes)}};
+  if (shapes[0].num_elements() == 0) {
+    return {lazy::full(0, shapes[0].type, shapes[0].dims),
+            lazy::full(0, shapes[1].type, shapes[1].dims)};
+  }
+  const Value operand = value_of(self);
+  const ir::NodePtr node = Node::make(kSort, std::span(&operand, 1),
+                                      Attributes::of(dim, descending, start, limit), shapes);
+  return {Value(node, 0), Value(node, 1)};
+}
+
+int64_t wrap(int64_t dim, const at::Tensor& self) {
+  return c10::maybe_wrap_dim(dim, std::max<int64_t>(self.dim(), 1));
+}
+int64_t size_along(const at::Tensor& self, int64_t dim) {
+  return self.dim() == 0 ? 1 : self.size(dim);
+}
+
+void check_orderable(const char* name, const at::Tensor& self) {
+  TORCH_CHECK(!self.is_complex(), name, "(): does not support complex dtypes on XLA");
+}
+
+Values<2> sort(Infer<at::meta::structured_sort_stable, 2>&, const at::Tensor& self,
+               std::optional<bool>, int64_t dim, bool descending) {
+  check_orderable("sort", self);
+  dim = wrap(dim, self);
+  return sort_node(self, dim, descending, 0, size_along(self, dim), self.sizes());
+}
+
+Values<2> topk(Infer<at::meta::structured_topk, 2>& it, const at::Tensor& self, int64_t k,
+               int64_t dim, bool largest, bool) {
+  check_orderable("topk", self);
+  return sort_node(self, wrap(dim, self), largest, 0, k, it.output().sizes());
+}
+
+std::tuple<at::Tensor, at::Tensor> kthvalue(const at::Tensor& self, int64_t k, int64_t dim,
+                                            bool keepdim) {
+  check_orderable("kthvalue", self);
+  dim = wrap(dim, self);
+  const int64_t size = size_along(self, dim);
+  at::native::zero_numel_check_dims(self, dim, "kthvalue()");
+  TORCH_CHECK(k >= 1 && k <= size, "kthvalue(): selected number k out of range for dimension ",
+              dim);
+  c10::SmallVector<int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
+  if (self.dim() > 0) {
+    if (keepdim) {
+      sizes[static_cast<size_t>(dim)] = 1;
+    } else {
+      sizes.erase(sizes.begin() + dim);
+    }
+  }
+  const Values<2> values = sort_node(self, dim, false, k - 1, k, sizes);
+  return {lazy::make(values[0], self.scalar_type(), self.device()),
+          lazy::make(values[1], at::kLong, self.device())};
+}
+
+// --- searchsorted, bucketize ---
+
+// Operands: the sorted sequences, what to look for, and perhaps the order that sorts the first.
+// Attributes: the type to compare in, right.
+const Op kSearchSorted{"aten::searchsorted", [](Lowering& l, const Node& n) -> Results {
+                         Builder& b = l.builder();
+                         auto attributes = n.attributes();
+                         const auto common = attributes.enumeration<ElementType>();
+                         const bool right = attributes.boolean();
+                         XlaValue sequence = l.operand(0, common);
+                         if (l.num_operands() == 3) {
+                           sequence = gather_elements(b, sequence, sequence.rank() - 1,
+                                                      l.operand(2));
+                         }
+                         const XlaValue found =
+                             search_sorted(b, sequence, l.operand(1, common), right);
+                         return b.convert(found, n.output().type);
+                       }};
+
+at::Tensor search(const at::Tensor& sequence, const at::Tensor& self, bool out_int32,
+                  bool right, std::optional<std::string_view> side,
+                        const std::optional<at::Tensor>& sorter) {
+  const at::ScalarType type = out_int32 ? at::kInt : at::kLong;
+  const at::Tensor result = lazy::allocate(self.sizes(), type, device_of({sequence, self}));
+  const at::Tensor order = sorter.value_or(at::Tensor());
+  at::native::searchsorted_pre_check(sequence, self, result, out_int32, right, side, order);
+  if (self.numel() == 0 || sequence.numel() == 0) {
+    return lazy::make(lazy::full(0, lazy::element_type(type), span_of(self.sizes())), type,
+                      result.device());
+  }
+  const ElementType common = lazy::element_type(at::result_type(sequence, self));
+  c10::SmallVector<Value, 3> operands{value_of(sequence), value_of(self)};
+  if (order.defined()) operands.push_back(value_of(order));
+  const ShapeRef shape{lazy::element_type(type), span_of(self.sizes())};
+  lazy::write(result, Value(Node::make(kSearchSorted,
+                                       std::span<const Value>(operands.data(), operands.size()),
+                                       Attributes::of(common, side ? *side == "right" : right),
+                                       std::span(&shape, 1))));
+  return result;
+}
+
+// A Python number: no more than a tensor without dimensions that yields to the others' dtype.
+at::Tensor number_tensor(const at::Scalar& number, const at::Tensor& like) {
+  at::Tensor tensor = lazy::make(
+      lazy::full(number, lazy::element_type(number.type()), {}), number.type(), like.device());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+at::Tensor searchsorted_scalar(const at::Tensor& sequence, const at::Scalar& self, bool out_int32,
+                               bool right, std::optional<std::string_view> side,
+                               const std::optional<at::Tensor>& sorter) {
+  return search(sequence, number_tensor(self, sequence), out_int32, right, side, sorter);
+}
+
+at::Tensor bucket(const at::Tensor& self, const at::Tensor& boundaries, bool out_int32,
+                     bool right) {
+  TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
+              boundaries.dim(), ")");
+  return search(boundaries, self, out_int32, right, {}, {});
+}
+
+at::Tensor bucketize_scalar(const at::Scalar& self, const at::Tensor& boundaries, bool out_int32,
+                            bool right) {
+  return bucket(number_tensor(self, boundaries), boundaries, out_int32, right);
+}
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  structured<at::meta::structured_sort_stable, sort, 2>(
+      m, {"sort.stable", nullptr, "sort.values_stable"});
+  structured<at::meta::structured_topk, topk, 2>(m, {"topk", nullptr, "topk.values"});
+  m.impl("kthvalue", kthvalue);
+  m.impl("searchsorted.Tensor", search);
+  m.impl("searchsorted.Scalar", searchsorted_scalar);
+  m.impl("bucketize.Tensor", bucket);
+  m.impl("bucketize.Scalar", bucketize_scalar);
+}
+
+}  // namespace torch_xla::aten
