@@ -49,7 +49,8 @@ Value amax_like(Infer<Meta, 1>& it, const at::Tensor& self, at::IntArrayRef dim,
 Values<2> aminmax(Infer<at::meta::structured_aminmax, 2>& it, const at::Tensor& self,
                   std::optional<int64_t> dim, bool keepdim) {
   check_real(self, "aminmax_cpu");
-  const Dims dims = (dim ? reduced(self, *dim, keepdim) : reduced(self, {}, keepdim)).dims;
+  const Dims dims =
+      (dim ? reduced_along(self, *dim, keepdim) : reduced(self, std::nullopt, keepdim)).dims;
   return {extreme_value(false, self, dims, it.output_shape(0)),
           extreme_value(true, self, dims, it.output_shape(1))};
 }
@@ -62,7 +63,7 @@ at::Tensor max_all(const at::Tensor& self) {
               "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
               "reduction dim with the 'dim' argument.");
   check_real(self, largest ? "max_all" : "min_all");
-  const Reduced to = reduced(self, {}, false);
+  const Reduced to = reduced(self, std::nullopt, false);
   return lazy::make(extreme_value(largest, self, to.dims, {element_type(self), {}}),
                     self.scalar_type(), self.device());
 }
@@ -201,7 +202,7 @@ std::tuple<at::Tensor, at::Tensor> median_dim(const at::Tensor& self, int64_t di
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::native::zero_numel_check_dims(self, dim, ignore_nan ? "nanmedian()" : "median()");
   check_median(self);
-  const Reduced to = reduced(self, dim, keepdim);
+  const Reduced to = reduced_along(self, dim, keepdim);
   const Value operands[] = {value_of(self)};
   const ShapeRef outputs[] = {{element_type(self), to.sizes}, {ElementType::kS64, to.sizes}};
   const Value values = Node::make(kMedian, operands, Attributes::of(dim, ignore_nan), outputs);

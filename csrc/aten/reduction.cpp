@@ -145,7 +145,7 @@ const Op kProd{"aten::prod", [](Lowering& l, const Node& n) -> Results {
 
 Value compute_prod(Infer<at::meta::structured_prod_dim_int, 1>& it, const at::Tensor& self,
                    int64_t dim, bool keepdim, OptionalType) {
-  return reduce(kProd, self, reduced(self, dim, keepdim).dims, it.output_shape());
+  return reduce(kProd, self, reduced_along(self, dim, keepdim).dims, it.output_shape());
 }
 
 at::Tensor prod(const at::Tensor& self, OptionalType dtype) {
@@ -200,7 +200,7 @@ struct Truth {
     return reduce(op, self, reduced(self, std::nullopt, false).dims, it.output_shape());
   }
   static Value one(Infer<Dim, 1>& it, const at::Tensor& self, int64_t dim, bool keepdim) {
-    return reduce(op, self, reduced(self, dim, keepdim).dims, it.output_shape());
+    return reduce(op, self, reduced_along(self, dim, keepdim).dims, it.output_shape());
   }
   // An empty list of dims reduces nothing here.
   static Value several(Infer<Several, 1>& it, const at::Tensor& self, at::OptionalIntArrayRef dim,

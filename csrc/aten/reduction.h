@@ -20,7 +20,7 @@ struct Reduced {
 // and c10::Error for one given twice.
 Reduced reduced(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
                 bool allow_empty = false);
-inline Reduced reduced(const at::Tensor& self, int64_t dim, bool keepdim) {
+inline Reduced reduced_along(const at::Tensor& self, int64_t dim, bool keepdim) {
   return reduced(self, at::IntArrayRef(dim), keepdim);
 }
 

@@ -20,13 +20,16 @@ from harness import (
 SUMS = ops("sum", "mean", "prod", "nansum", "count_nonzero", "trace", "all", "any", "renorm")
 NORMS = ops("norm", "linalg.vector_norm", "logsumexp", "var", "std", "var_mean", "std_mean")
 EXTREMES = ops("amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "median", "nanmedian")
-OPS = SUMS + NORMS + [op for op in EXTREMES if op.variant_test_name != "binary"]
+OPS = [
+    op for op in SUMS + NORMS + EXTREMES if op.variant_test_name not in ("binary", "nuc", "fro")
+]
 
 
 @pytest.mark.parametrize("op, dtype", pairs(OPS))
 def test_values(op, dtype):
     for sample in samples(op, dtype, 4 if dtype == torch.float32 else 2):
-        check_sample(op, sample, dtype)
+        # torch's gradient of prod looks for zeros with nonzero, which asks the host.
+        check_sample(op, sample, dtype, native=op.name != "prod")
 
 
 @pytest.mark.parametrize("op, dtype", pairs(OPS, [torch.float32]))
@@ -81,7 +84,7 @@ def test_norm_order_and_correction_do_not_recompile():
     import torch_xla
     import torch_xla.debug.metrics as met
 
-    x = torch.rand(4, 3, device=DEVICE)
+    x = torch.rand(4, 3).to(DEVICE)
 
     def step(p, correction):
         y = torch.linalg.vector_norm(x, p, 1) + x.var(1, correction=correction)
