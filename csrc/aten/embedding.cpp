@@ -21,7 +21,8 @@ const Op kEmbedding{"aten::embedding", [](Lowering& l, const Node&) -> Results {
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices, int64_t, bool, bool) {
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
   check_index_type("embedding", indices);
-  TORCH_CHECK_INDEX(weight.size(0) > 0 || indices.numel() == 0, "index out of range in self");
+  TORCH_CHECK(weight.size(0) > 0 || indices.numel() == 0,
+              "index_select(): self indexing axis dim should be positive");
   c10::SmallVector<int64_t, 6> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
   const ShapeRef shape{element_type(weight), {sizes.data(), sizes.size()}};

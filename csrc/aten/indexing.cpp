@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/IndexingUtils.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/index_add_meta.h>
 #include <ATen/ops/index_copy_meta.h>
 #include <ATen/ops/index_meta.h>
@@ -292,8 +293,8 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
 }
 
 void check_rows(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
-  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(dim) > 0 || index.numel() == 0,
-                    "index out of range in self");
+  TORCH_CHECK(self.dim() == 0 || self.size(dim) > 0 || index.numel() == 0,
+              "index_select(): self indexing axis dim should be positive");
 }
 
 // Sizes of self with `rows` along dim.
@@ -315,7 +316,7 @@ const Op kIndexSelect{"aten::index_select", [](Lowering& l, const Node& n) -> Re
                         return b.reshape(result, Dims(n.output().dims));
                       }};
 
-at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+Value index_select_value(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   dim = wrap(dim, self);
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got dim: ",
                     index.dim());
@@ -330,15 +331,28 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   c10::SmallVector<int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
   if (self.dim() > 0) sizes[static_cast<size_t>(dim)] = index.numel();
   const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
-  Value result;
-  if (shape.num_elements() == 0) {
-    result = lazy::full(0, shape.type, shape.dims);
-  } else {
-    check_rows(self, dim, index);
-    result = Node::make(kIndexSelect, {lazy::read(self), lazy::read(index)}, Attributes::of(dim),
-                        shape);
-  }
-  return lazy::make(std::move(result), self.scalar_type(), self.device());
+  if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
+  check_rows(self, dim, index);
+  return Node::make(kIndexSelect, {lazy::read(self), lazy::read(index)}, Attributes::of(dim),
+                    shape);
+}
+
+at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  return lazy::make(index_select_value(self, dim, index), self.scalar_type(), self.device());
+}
+
+at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                             at::Tensor& out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "index_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, index);
+  const Value value = index_select_value(self, dim, index);
+  const ir::ShapeRef shape = value.shape();
+  at::native::resize_output(out, {shape.dims.data(), shape.dims.size()});
+  lazy::write(out, value);
+  return out;
 }
 
 // Operands: self, index, source, and for sums a factor. Attributes: dim, combine.
@@ -630,6 +644,7 @@ XLA_KERNELS(m) {
   m.impl("index.Tensor_out", index_out);
   m.impl("_index_put_impl_", index_put_impl_);
   m.impl("index_select", index_select);
+  m.impl("index_select.out", index_select_out);
   structured<at::meta::structured_index_add, index_add>(
       m, {"index_add", "index_add_", "index_add.out"});
   structured<at::meta::structured_index_copy, index_copy>(

@@ -224,7 +224,7 @@ at::Tensor roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
               "shifts and dimensions must align. shifts: ", shifts.size(),
               ", dims:", dims.size());
   Dims axes, places;
-  for (int64_t dim : dims) axes.push_back(c10::maybe_wrap_dim(dim, self.dim()));
+  for (int64_t dim : dims) axes.push_back(c10::maybe_wrap_dim(dim, self.dim(), false));
   if (self.numel() == 0) return self.clone(at::MemoryFormat::Preserve);
   for (size_t i = 0; i < shifts.size(); ++i) {
     const int64_t size = dims.empty() ? self.numel() : self.dim() == 0 ? 1 : self.size(axes[i]);
