@@ -2,6 +2,7 @@
 
 #include <ATen/ops/convolution_native.h>
 
+#include "aten/depthwise.h"
 #include "aten/product.h"
 
 namespace torch_xla::aten {
@@ -18,19 +19,18 @@ using c10::MemoryFormat;
 // Each of the three arrays is a convolution of the other two; transposed convolutions and gradients
 // are all of these.
 
-struct Geometry {
-  bool transposed;
-  Dims stride, padding, dilation;
-  int64_t groups;
+using Geometry = ConvolutionGeometry;
 
-  explicit Geometry(const Node& node) : Geometry(node.attributes()) {}
-  explicit Geometry(ir::AttributeReader a)
-      : transposed(a.boolean()),
-        stride(a.list()),
-        padding(a.list()),
-        dilation(a.list()),
-        groups(a.integer()) {}
-};
+Geometry geometry_of(const Node& node) {
+  ir::AttributeReader a = node.attributes();
+  Geometry g;
+  g.transposed = a.boolean();
+  g.stride = Dims(a.list());
+  g.padding = Dims(a.list());
+  g.dilation = Dims(a.list());
+  g.groups = a.integer();
+  return g;
+}
 
 int64_t spatial_rank(const XlaValue& x) { return x.rank() - 2; }
 
@@ -45,6 +45,7 @@ XlaValue convolve(Lowering& l, const XlaValue& a, const XlaValue& b,
 // y of these dims from x and w.
 XlaValue correlate(Lowering& l, const XlaValue& x, const XlaValue& w, const Geometry& g,
                    const Dims& y) {
+  if (is_depthwise(x.dim(1), w.dims(), g)) return depthwise_correlate(l.builder(), x, w, g, y);
   stablehlo::ConvolutionOptions options;
   options.strides = g.stride;
   options.rhs_dilation = g.dilation;
@@ -78,6 +79,7 @@ XlaValue swap_features(Builder& b, const XlaValue& w, int64_t groups) {
 // x of these dims from y and w: y is spread by the stride and met by the reversed kernel.
 XlaValue spread(Lowering& l, const XlaValue& y, const XlaValue& w, const Geometry& g,
                 const Dims& x) {
+  if (is_depthwise(y.dim(1), w.dims(), g)) return depthwise_spread(l.builder(), y, w, g, x);
   stablehlo::ConvolutionOptions options;
   options.lhs_dilation = g.stride;
   options.rhs_dilation = g.dilation;
@@ -99,6 +101,7 @@ XlaValue spread(Lowering& l, const XlaValue& y, const XlaValue& w, const Geometr
 // w of these dims from x and y: batch and features change places.
 XlaValue match(Lowering& l, const XlaValue& x, const XlaValue& y, const Geometry& g,
                const Dims& w) {
+  if (is_depthwise(x.dim(1), w, g)) return depthwise_match(l.builder(), x, y, g, w);
   stablehlo::ConvolutionOptions options;
   options.strides = g.dilation;
   options.rhs_dilation = g.stride;
@@ -125,7 +128,7 @@ XlaValue zeros(Lowering& l, const XlaValue& like, const Dims& dims) {
 // --- Ops ---
 
 const Op kConvolution{"aten::convolution", [](Lowering& l, const Node& n) -> Results {
-                        const Geometry g(n);
+                        const Geometry g = geometry_of(n);
                         const XlaValue x = l.operand(0), w = l.operand(1);
                         const Dims out(n.output().dims);
                         XlaValue y = is_empty(x, w) ? zeros(l, x, out)
@@ -139,7 +142,7 @@ const Op kConvolution{"aten::convolution", [](Lowering& l, const Node& n) -> Res
                       }};
 
 const Op kGradInput{"aten::convolution_backward", [](Lowering& l, const Node& n) -> Results {
-                      const Geometry g(n);
+                      const Geometry g = geometry_of(n);
                       const XlaValue dy = l.operand(0), w = l.operand(1);
                       const Dims out(n.output().dims);
                       const XlaValue dx = is_empty(dy, w) ? zeros(l, dy, out)
@@ -149,7 +152,7 @@ const Op kGradInput{"aten::convolution_backward", [](Lowering& l, const Node& n)
                     }};
 
 const Op kGradWeight{"aten::convolution_backward", [](Lowering& l, const Node& n) -> Results {
-                       const Geometry g(n);
+                       const Geometry g = geometry_of(n);
                        const XlaValue dy = l.operand(0), x = l.operand(1);
                        const Dims out(n.output().dims);
                        const XlaValue dw = is_empty(dy, x) ? zeros(l, dy, out)

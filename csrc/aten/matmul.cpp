@@ -1,6 +1,7 @@
 // Products of matrices and vectors, with and without something to add.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/_trilinear_native.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
 #include <ATen/ops/baddbmm_meta.h>
@@ -97,6 +98,13 @@ void check_not_bool(const char* name, const Tensor& tensor) {
                               "\" not implemented for 'Bool'");
 }
 
+// What is added broadcasts to the product.
+void check_expands(const Tensor& self, at::IntArrayRef sizes) {
+  TORCH_CHECK(at::is_expandable_to(self.sizes(), sizes),
+              "The expanded size of the tensor must match the existing size. Target sizes: ", sizes,
+              ".  Tensor sizes: ", self.sizes());
+}
+
 void check_same_dtype(const Tensor& a, const Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected scalar type ", a.scalar_type(),
               " but found ", b.scalar_type());
@@ -154,6 +162,7 @@ Value addmm_compute(Infer<at::meta::structured_addmm, 1>& it, const Tensor& self
   TORCH_CHECK(a.dtype() == b.dtype(),
               "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
   check_not_bool("addmm_impl_cpu_", self);
+  check_expands(self, it.output().sizes());
   return add_product(kAddmm, self, a, b, beta, alpha, it.output_shape());
 }
 
@@ -175,6 +184,7 @@ Value baddbmm_compute(Infer<at::meta::structured_baddbmm, 1>& it, const Tensor& 
                       const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
   check_same_dtype(a, b);
   check_not_bool("baddbmm", self);
+  check_expands(self, it.output().sizes());
   return add_product(kBaddbmm, self, a, b, beta, alpha, it.output_shape());
 }
 
@@ -185,6 +195,7 @@ Value addmv_compute(Infer<at::meta::structured_addmv, 1>& it, const Tensor& self
               "addmv input tensors must have the same dtype, but got ", matrix.scalar_type(), ", ",
               vector.scalar_type(), ", and ", self.scalar_type());
   check_not_bool("addmv_impl_cpu", self);
+  check_expands(self, it.output().sizes());
   return add_product(kAddmv, self, matrix, vector, beta, alpha, it.output_shape());
 }
 
@@ -236,8 +247,7 @@ Tensor addbmm(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar
   TORCH_CHECK(a.size(2) == b.size(1), "Incompatible matrix sizes for bmm (", a.size(1), "x",
               a.size(2), " and ", b.size(1), "x", b.size(2), ")");
   const std::array<int64_t, 2> sizes{a.size(1), b.size(2)};
-  TORCH_CHECK(at::is_expandable_to(self.sizes(), sizes), "The expanded size of the tensor (",
-              sizes[0], ", ", sizes[1], ") must match the existing size of self ", self.sizes());
+  check_expands(self, sizes);
   TORCH_CHECK(self.scalar_type() == b.scalar_type(),
               "self and mat2 must have the same dtype, but got ", self.scalar_type(), " and ",
               b.scalar_type());
@@ -286,6 +296,7 @@ XLA_KERNELS(m) {
   m.impl("vdot", vdot);
   m.impl("addbmm", addbmm);
   m.impl("_int_mm", int_mm);
+  m.impl("_trilinear", at::native::_trilinear);  // a composition
 }
 
 }  // namespace torch_xla::aten

@@ -1,0 +1,121 @@
+// torch.nn.functional.linear as one node forward and one for each gradient.
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear_native.h>
+
+#include "aten/autograd.h"
+#include "aten/product.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using at::Tensor;
+
+// x w^T + bias, rounded once. x [..., in], w [out, in], bias [out].
+const Op kLinear{"aten::linear", [](Lowering& l, const Node& n) -> Results {
+                   const XlaValue x = l.operand(0);
+                   XlaValue y = contract(l, x, l.operand(1), {{}, {}, {x.rank() - 1}, {1}});
+                   if (l.num_operands() == 3) {
+                     y = l->add(y, l->broadcast_to(l.operand(2, y.element_type()), y.dims()));
+                   }
+                   return l->convert(y, n.output().type);
+                 }};
+
+const Op kGradInput{"aten::linear_backward", [](Lowering& l, const Node& n) -> Results {
+                      const XlaValue dy = l.operand(0);
+                      return l->convert(
+                          contract(l, dy, l.operand(1), {{}, {}, {dy.rank() - 1}, {0}}),
+                          n.output().type);
+                    }};
+
+// Over everything but the features.
+const Op kGradWeight{"aten::linear_backward", [](Lowering& l, const Node& n) -> Results {
+                       const XlaValue dy = l.operand(0);
+                       const Dims rows = stablehlo::iota_dims(static_cast<size_t>(dy.rank() - 1));
+                       return l->convert(contract(l, dy, l.operand(1), {{}, {}, rows, rows}),
+                                         n.output().type);
+                     }};
+
+const Op kGradBias{"aten::linear_backward", [](Lowering& l, const Node& n) -> Results {
+                     XlaValue dy = l.operand(0);
+                     dy = l->convert(dy, stablehlo::opmath_type(dy.element_type()));
+                     const Dims rows = stablehlo::iota_dims(static_cast<size_t>(dy.rank() - 1));
+                     return l->convert(l->reduce_sum(dy, rows), n.output().type);
+                   }};
+
+// Whether everything fits without broadcasting or conversion.
+bool is_plain(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  if (!lazy::is_xla(input) || !lazy::is_xla(weight) || weight.dim() != 2 || input.dim() < 1 ||
+      input.dtype() != weight.dtype() || input.scalar_type() == at::kBool ||
+      input.sizes().back() != weight.size(1) || input.device() != weight.device()) {
+    return false;
+  }
+  return !bias.defined() || (lazy::is_xla(bias) && bias.dim() == 1 &&
+                             bias.size(0) == weight.size(0) && bias.dtype() == input.dtype());
+}
+
+Tensor make(const Op& op, std::initializer_list<Value> operands, at::IntArrayRef sizes,
+            const Tensor& like) {
+  return lazy::make(Node::make(op, operands, {}, ShapeRef{element_type(like), span_of(sizes)}),
+                    like.scalar_type(), like.device());
+}
+
+Tensor linear_node(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  c10::SmallVector<int64_t, 6> sizes(input.sizes().begin(), input.sizes().end());
+  sizes.back() = weight.size(0);
+  const Value x = lazy::read(input), w = lazy::read(weight);
+  return bias.defined() ? make(kLinear, {x, w, lazy::read(bias)}, sizes, input)
+                        : make(kLinear, {x, w}, sizes, input);
+}
+
+Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
+  const Tensor b = bias.value_or(Tensor());
+  return is_plain(input, weight, b) ? linear_node(input, weight, b)
+                                    : at::native::linear(input, weight, bias);
+}
+
+const auto& generated_linear() {
+  static const GeneratedAutograd<Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&)>
+      linear("aten::linear");
+  return linear;
+}
+
+Tensor linear_autograd(c10::DispatchKeySet keys, const Tensor& input, const Tensor& weight,
+                       const std::optional<Tensor>& bias) {
+  const Tensor b = bias.value_or(Tensor());
+  if (!is_plain(input, weight, b) || !generated_linear().exists() ||
+      !keep_whole(keys, {input, weight, b})) {
+    return at::native::linear(input, weight, bias);
+  }
+  if (!needs_gradient({input, weight, b})) return linear_node(input, weight, b);
+  return generated_linear()(keys, input, weight, bias);
+}
+
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Tensor& grad,
+                                                   const Tensor& weight, std::array<bool, 3> mask) {
+  TORCH_CHECK(weight.dim() == 2 && input.dim() == grad.dim() && grad.dim() >= 1 &&
+                  grad.size(-1) == weight.size(0) && input.size(-1) == weight.size(1),
+              "linear_backward: sizes do not fit: input ", input.sizes(), ", grad_output ",
+              grad.sizes(), ", weight ", weight.sizes());
+  std::tuple<Tensor, Tensor, Tensor> result;
+  const Value dy = value_of(grad);
+  if (mask[0]) {
+    std::get<0>(result) = make(kGradInput, {dy, value_of(weight)}, input.sizes(), input);
+  }
+  if (mask[1]) {
+    std::get<1>(result) = make(kGradWeight, {dy, value_of(input)}, weight.sizes(), weight);
+  }
+  if (mask[2]) std::get<2>(result) = make(kGradBias, {dy}, {weight.size(0)}, weight);
+  return result;
+}
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  m.impl("linear", linear);
+  m.impl("linear_backward", linear_backward);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { m.impl("linear", TORCH_FN(linear_autograd)); }
+
+}  // namespace torch_xla::aten
