@@ -1,5 +1,6 @@
 #include "aten/kernel.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense.h>
 
@@ -27,19 +28,24 @@ at::Scalar number_in(const at::Tensor& tensor) {
   // What Python numbers become, without a trip through the dispatcher.
   const void* data = tensor.const_data_ptr();
   switch (tensor.scalar_type()) {
-    case at::kDouble: return *static_cast<const double*>(data);
-    case at::kLong: return *static_cast<const int64_t*>(data);
-    case at::kBool: return *static_cast<const bool*>(data);
-    default: return at::_local_scalar_dense(tensor);
+    case at::kDouble:
+      return *static_cast<const double*>(data);
+    case at::kLong:
+      return *static_cast<const int64_t*>(data);
+    case at::kBool:
+      return *static_cast<const bool*>(data);
+    default:
+      return at::_local_scalar_dense(tensor);
   }
 }
 
 Value value_of(const at::Tensor& tensor) {
   if (lazy::is_xla(tensor)) return lazy::read(tensor);
-  TORCH_CHECK(tensor.defined() && tensor.device().is_cpu() && tensor.dim() == 0,
-              "Expected all tensors to be on the same device, but found at least two devices, xla:0 "
-              "and ",
-              tensor.defined() ? tensor.device().str() : "none", "!");
+  TORCH_CHECK(
+      tensor.defined() && tensor.device().is_cpu() && tensor.dim() == 0,
+      "Expected all tensors to be on the same device, but found at least two devices, xla:0 "
+      "and ",
+      tensor.defined() ? tensor.device().str() : "none", "!");
   return lazy::scalar(number_in(tensor), element_type(tensor));
 }
 
@@ -69,6 +75,23 @@ c10::Device device_of(std::initializer_list<std::reference_wrapper<const at::Ten
   TORCH_INTERNAL_ASSERT(false, "an xla kernel was called without xla tensors");
 }
 
+at::Tensor allocate_output(at::IntArrayRef sizes, at::IntArrayRef strides,
+                           const at::TensorOptions& options) {
+  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  if (!strides.empty()) return lazy::allocate_strided(sizes, strides, dtype, options.device());
+  at::detail::check_size_nonnegative(sizes);
+  switch (options.memory_format_opt().value_or(c10::MemoryFormat::Contiguous)) {
+    case c10::MemoryFormat::ChannelsLast:
+      return lazy::allocate_strided(sizes, c10::get_channels_last_strides_2d(sizes), dtype,
+                                    options.device());
+    case c10::MemoryFormat::ChannelsLast3d:
+      return lazy::allocate_strided(sizes, c10::get_channels_last_strides_3d(sizes), dtype,
+                                    options.device());
+    default:
+      return lazy::allocate(sizes, dtype, options.device());
+  }
+}
+
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes,
                    const at::TensorOptions& options) {
   TORCH_CHECK(options.dtype() == self.dtype(), "Bad in-place call: ", "input tensor dtype ",
@@ -81,12 +104,15 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes,
 
 void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
                 const at::TensorOptions& options) {
-  TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ",
-              options.dtype(), ", but got ", out.dtype(), " instead");
+  TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ", options.dtype(),
+              ", but got ", out.dtype(), " instead");
   TORCH_CHECK(options.device() == out.device(), "Expected out tensor to have device ",
               options.device(), ", but got ", out.device(), " instead");
-  if (at::native::resize_output(out, sizes) && !strides.empty()) {
+  if (!at::native::resize_output(out, sizes)) return;
+  if (!strides.empty()) {
     out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  } else if (options.has_memory_format()) {
+    out.unsafeGetTensorImpl()->empty_tensor_restride(*options.memory_format_opt());
   }
 }
 

@@ -63,6 +63,8 @@ c10::Device device_of(std::initializer_list<std::reference_wrapper<const at::Ten
 enum class Variant { kFunctional, kInplace, kOut };
 
 // Checks of torchgen's generated wrappers for a given output.
+at::Tensor allocate_output(at::IntArrayRef sizes, at::IntArrayRef strides,
+                           const at::TensorOptions& options);
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options);
 void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
                 const at::TensorOptions& options);
@@ -94,10 +96,7 @@ class Infer final : public Meta {
                               at::TensorOptions options) override {
     at::Tensor& output = outputs_[static_cast<size_t>(i)];
     if (variant_ == Variant::kFunctional) {
-      const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
-      output = strides.empty()
-                   ? lazy::allocate(sizes, dtype, options.device())
-                   : lazy::allocate_strided(sizes, strides, dtype, options.device());
+      output = allocate_output(sizes, strides, options);
     } else if (variant_ == Variant::kInplace) {
       check_inplace(output, sizes, options);
     } else {
