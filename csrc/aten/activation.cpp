@@ -261,6 +261,16 @@ const PointwiseOp kSoftshrink{"aten::softshrink", [](Args x) {
                                     b.select(b.lt(x[0], b.negate(x[1])), x[0] + x[1], x[0] * 0);
                                 return b.select(b.gt(x[0], x[1]), x[0] - x[1], low);
                               }};
+
+Value softshrink(Infer<at::meta::structured_softshrink, 1>& it, const at::Tensor& self,
+                 Number lambda) {
+  check_domain("softshrink", Domain::kFloat, self.scalar_type());
+  const double value = lambda.toDouble(), limit = stablehlo::max_finite(element_type(self));
+  TORCH_CHECK(value >= 0 && value <= limit, "lambda must be in range [0, ", limit,
+              "] for input dtype ", self.scalar_type(), ", but found ", value);
+  return Numeric<kSoftshrink>{}(it, self, lambda);
+}
+
 const PointwiseOp kHardshrink{"aten::hardshrink", [](Args x) {
                                 return x.b.select(within(x.b, x[0], x[1]), x.number(0), x[0]);
                               }};
@@ -430,8 +440,7 @@ XLA_KERNELS(m) {
   numeric<META(softplus), kSoftplus, Domain::kFloat>(m, {"softplus", nullptr, "softplus.out"});
   numeric<META(softplus_backward), kSoftplusBackward, Domain::kFloat>(m,
                                                                       GRADIENT(softplus_backward));
-  numeric<META(softshrink), kSoftshrink, Domain::kFloat>(m,
-                                                         {"softshrink", nullptr, "softshrink.out"});
+  structured<META(softshrink), softshrink>(m, {"softshrink", nullptr, "softshrink.out"});
   numeric<META(softshrink_backward), kShrinkBackward, Domain::kFloat>(
       m, GRADIENT(softshrink_backward));
   numeric<META(hardshrink), kHardshrink, Domain::kFloat>(m,

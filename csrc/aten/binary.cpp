@@ -360,13 +360,18 @@ struct ComplexMeta : at::TensorIteratorBase {
     }
     TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of scalar type ",
                 a.scalar_type(), " but got scalar type ", b.scalar_type(), " for second argument");
+    const at::ScalarType dtype = c10::toComplexType(a.scalar_type());
+    const at::Tensor& out = maybe_get_output(0);
+    TORCH_CHECK(!out.defined() || out.scalar_type() == dtype, "Expected object of scalar type ",
+                dtype, " but got scalar type ", out.defined() ? out.scalar_type() : dtype,
+                " for argument 'out'");
     build(at::TensorIteratorConfig()
-              .add_output(maybe_get_output(0))
+              .add_output(out)
               .add_const_input(a)
               .add_const_input(b)
               .allow_cpu_scalars(true)
               .check_all_same_dtype(false)
-              .declare_static_dtype(c10::toComplexType(a.scalar_type())));
+              .declare_static_dtype(dtype));
   }
 };
 

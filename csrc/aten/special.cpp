@@ -123,7 +123,30 @@ XlaValue digamma(Builder& b, XlaValue x) {
 }
 const PointwiseOp kDigamma{"aten::digamma", [](Args x) { return digamma(x.b, x[0]); }};
 
-const PointwiseOp kZeta{"aten::special_zeta", [](Args x) { return x.b.zeta(x[0], x[1]); }};
+// Hurwitz's zeta function for s > 1: sum over k >= 0 of (q + k)^-s. CHLO's is good for positive q;
+// the terms left of zero are added one by one, on all elements at once. Infinite at the poles 0,
+// -1, -2, ...; NaN for negative q unless s is whole.
+XlaValue hurwitz_zeta(Builder& b, XlaValue s, XlaValue q) {
+  Dims all;
+  for (int64_t i = 0; i < q.rank(); ++i) all.push_back(i);
+  const XlaValue zero = b.zeros_like(q), one = b.ones_like(q);
+  const XlaValue pole = b.and_(b.le(q, zero), b.eq(q, b.floor(q)));
+  const XlaValue whole = b.eq(s, b.floor(s));
+  const XlaValue shifts = b.and_(b.and_(b.lt(q, zero), whole), b.not_(pole));
+  auto pending = [&](XlaValue at) { return b.and_(shifts, b.lt(at, zero)); };
+  auto unfinished = [&](const stablehlo::Values& v) { return b.reduce_or(pending(v[0]), all); };
+  auto add_term = [&](const stablehlo::Values& v) -> stablehlo::Values {
+    const XlaValue term = b.power(v[0], b.negate(s));
+    return {b.select(pending(v[0]), v[0] + 1, v[0]), b.select(pending(v[0]), v[1] + term, v[1])};
+  };
+  const auto shifted = b.while_({q, zero}, unfinished, add_term);
+  const XlaValue positive = b.select(b.le(shifted[0], zero), one, shifted[0]);
+  const XlaValue right = b.zeta(s, positive);
+  const XlaValue undefined = b.and_(b.lt(q, zero), b.not_(whole));
+  const XlaValue value = b.select(undefined, b.full_like(q, std::nan("")), right + shifted[1]);
+  return b.select(b.le(s, one), right, b.select(pole, b.full_like(q, kInfinity), value));
+}
+const PointwiseOp kZeta{"aten::special_zeta", [](Args x) { return hurwitz_zeta(x.b, x[0], x[1]); }};
 
 // psi_n(x) = (-1)^(n+1) n! zeta(n+1, x); the trigamma function by reflection left of 1/2:
 // psi_1(1-x) + psi_1(x) = (pi / sin(pi x))^2.
@@ -137,10 +160,11 @@ const PointwiseOp kPolygamma{
         const XlaValue mirrored = b.lt(v, x.number(0.5));
         const XlaValue right = b.zeta(x.number(2), b.select(mirrored, 1 - v, v));
         const XlaValue ratio = std::numbers::pi / b.sine(v * std::numbers::pi);
-        return b.select(mirrored, ratio * ratio - right, right);
+        const XlaValue value = b.select(mirrored, ratio * ratio - right, right);
+        return b.select(b.eq(v, x.number(kInfinity)), x.number(0), value);
       }
       const double factorial = std::exp(std::lgamma(static_cast<double>(n) + 1));
-      const XlaValue scaled = b.zeta(x.number(static_cast<double>(n) + 1), v) * factorial;
+      const XlaValue scaled = hurwitz_zeta(b, x.number(static_cast<double>(n) + 1), v) * factorial;
       return n % 2 ? scaled : b.negate(scaled);
     }};
 

@@ -75,7 +75,12 @@ const PointwiseOp kCos{"aten::cos", [](Args x) { return x.b.cosine(x[0]); }};
 const PointwiseOp kTan{"aten::tan", [](Args x) { return x.b.tan(x[0]); }};
 const PointwiseOp kAsin{"aten::asin", [](Args x) { return x.b.asin(x[0]); }};
 const PointwiseOp kAcos{"aten::acos", [](Args x) { return x.b.acos(x[0]); }};
-const PointwiseOp kAtan{"aten::atan", [](Args x) { return x.b.atan(x[0]); }};
+// atan(x) = atan2(x, 1), halved on both sides: the vectorised atan that lammps-jax-pjrt-cpu 0.11.2
+// makes of atan2(x, 1) and of chlo.atan gives garbage from some 48 elements on.
+const PointwiseOp kAtan{"aten::atan", [](Args x) {
+                          if (is_complex(x[0])) return x.b.atan(x[0]);
+                          return x.b.atan2(x[0] * 0.5, x.number(0.5));
+                        }};
 const PointwiseOp kSinh{"aten::sinh", [](Args x) { return x.b.sinh(x[0]); }};
 const PointwiseOp kCosh{"aten::cosh", [](Args x) { return x.b.cosh(x[0]); }};
 const PointwiseOp kAsinh{"aten::asinh", [](Args x) { return x.b.asinh(x[0]); }};
@@ -216,10 +221,6 @@ at::Tensor angle(const at::Tensor& self) {
   return real_result(kAngle, self, c10::toRealValueType(dtype));
 }
 
-at::Tensor conj_physical(const at::Tensor& self) {
-  return real_result(kConj, self, self.scalar_type());
-}
-
 // --- predicates, logic, bits ---
 
 template <bool negative>
@@ -319,7 +320,7 @@ XLA_KERNELS(m) {
       m, {"round.decimals", "round_.decimals", "round.decimals_out"});
   m.impl("abs", &abs);
   m.impl("angle", &angle);
-  m.impl("_conj_physical", &conj_physical);
+  elementwise<UnaryMeta<>, kConj>(m, {"_conj_physical", "conj_physical_", "conj_physical.out"});
   PREDICATE(signbit, kSignbit);
   PREDICATE(isposinf, kIsposinf);
   PREDICATE(isneginf, kIsneginf);

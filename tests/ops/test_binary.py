@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_call, check_errors, check_sample, check_variants, ops, pairs, samples
+from harness import check_errors, check_sample, check_variants, ops, pairs, samples
 
 OPS = ops(
     "__rpow__",

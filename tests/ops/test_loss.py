@@ -1,10 +1,10 @@
-"""csrc/aten/loss.cpp against CPU."""
+"""csrc/aten/loss.cpp and margin_loss.cpp against CPU."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_call, check_errors, check_sample, check_variants, ops, pairs, samples
+from harness import check_errors, check_sample, check_variants, ops, pairs, samples
 
 OPS = ops(
     "nn.functional.binary_cross_entropy",
@@ -12,6 +12,8 @@ OPS = ops(
     "nn.functional.huber_loss",
     "nn.functional.kl_div",
     "nn.functional.l1_loss",
+    "nn.functional.multi_margin_loss",
+    "nn.functional.multilabel_margin_loss",
     "nn.functional.mse_loss",
     "nn.functional.poisson_nll_loss",
     "nn.functional.smooth_l1_loss",

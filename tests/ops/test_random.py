@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import DEVICE, fallbacks
+
 import torch_xla
 import torch_xla.debug.metrics as met
-from harness import DEVICE, fallbacks
 
 COUNT = 40_000
 
@@ -179,6 +180,7 @@ def test_no_recompile():
         torch_xla.sync()
         return y
 
+    step(0.05, 0)
     step(0.1, 1)
     compiled = met.metric_data("CompileTime")[0]
     for i in range(4):

@@ -1,10 +1,10 @@
-"""csrc/aten/special.cpp against CPU."""
+"""csrc/aten/special.cpp, bessel.cpp and polynomial.cpp against CPU."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_call, check_errors, check_sample, check_variants, ops, pairs, samples
+from harness import check_errors, check_sample, check_variants, ops, pairs, samples
 
 OPS = ops(
     "digamma",
@@ -27,6 +27,29 @@ OPS = ops(
     "special.polygamma",
     "special.xlog1py",
     "special.zeta",
+    "special.bessel_j0",
+    "special.bessel_j1",
+    "special.bessel_y0",
+    "special.bessel_y1",
+    "special.chebyshev_polynomial_t",
+    "special.chebyshev_polynomial_u",
+    "special.chebyshev_polynomial_v",
+    "special.chebyshev_polynomial_w",
+    "special.hermite_polynomial_h",
+    "special.hermite_polynomial_he",
+    "special.laguerre_polynomial_l",
+    "special.legendre_polynomial_p",
+    "special.modified_bessel_i0",
+    "special.modified_bessel_i1",
+    "special.modified_bessel_k0",
+    "special.modified_bessel_k1",
+    "special.scaled_modified_bessel_k0",
+    "special.scaled_modified_bessel_k1",
+    "special.shifted_chebyshev_polynomial_t",
+    "special.shifted_chebyshev_polynomial_u",
+    "special.shifted_chebyshev_polynomial_v",
+    "special.shifted_chebyshev_polynomial_w",
+    "special.spherical_bessel_j0",
 )
 
 
