@@ -1,9 +1,9 @@
 #include "lazy/data.h"
 
-#include <c10/util/Exception.h>
-
 #include <array>
 #include <limits>
+
+#include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -35,6 +35,14 @@ DeviceData::~DeviceData() {
 void DeviceData::fulfil(std::unique_ptr<pjrt::Buffer> buffer) {
   buffer_ = std::move(buffer);
   account_of(device_.index()).add(static_cast<int64_t>(buffer_->host_bytes()));
+  state_.store(State::kReady, std::memory_order_release);
+  state_.notify_all();
+}
+
+void DeviceData::fail(std::exception_ptr error) {
+  error_ = std::move(error);
+  state_.store(State::kFailed, std::memory_order_release);
+  state_.notify_all();
 }
 
 LiveBytes live_bytes(c10::DeviceIndex device) {
@@ -52,8 +60,9 @@ DeviceData* DeviceData::of(const ir::Value& value) {
 }
 
 pjrt::Buffer& DeviceData::buffer() const {
-  if (error_) std::rethrow_exception(error_);
-  TORCH_CHECK(buffer_, "the contents of this xla tensor were never computed");
+  pjrt::check_not_forked();  // here nobody would ever keep the promise
+  state_.wait(State::kPromised, std::memory_order_acquire);
+  if (failed()) std::rethrow_exception(error_);
   return *buffer_;
 }
 

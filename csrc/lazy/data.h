@@ -29,24 +29,24 @@ class DeviceData final : public ir::Payload {
 
   c10::Device device() const { return device_; }
 
-  // Blocks while the program that makes it is being compiled elsewhere. Throws what that threw, or
-  // an error when the buffer was donated.
+  // Blocks while another thread compiles the program that makes it. Throws what that threw.
   pjrt::Buffer& buffer() const;
   void fulfil(std::unique_ptr<pjrt::Buffer> buffer);
-  void fail(std::exception_ptr error) { error_ = error; }
-  bool failed() const { return error_ != nullptr; }
-  bool has_buffer() const { return buffer_ != nullptr; }
-  // Host bytes of a broken promise's or real buffer's contents.
-  size_t bytes() const { return buffer_ ? buffer_->host_bytes() : 0; }
+  void fail(std::exception_ptr error);
+  bool failed() const { return state_.load(std::memory_order_acquire) == State::kFailed; }
+  bool has_buffer() const { return state_.load(std::memory_order_acquire) == State::kReady; }
 
   // Storages whose current contents this is. At zero only graphs use it, and a program that runs
   // them may take the buffer for its outputs.
   std::atomic<int32_t> storages{0};
 
  private:
+  enum class State { kPromised, kReady, kFailed };
+
   c10::Device device_;
   std::unique_ptr<pjrt::Buffer> buffer_;
   std::exception_ptr error_;
+  std::atomic<State> state_{State::kPromised};  // what may be read of the two above
 };
 
 // Bytes held by the device data of a device, for plugins that keep no account themselves. What a

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <list>
@@ -10,12 +11,14 @@
 
 #include "ir/graph.h"
 #include "lazy/dtype.h"
+#include "lazy/full.h"
 #include "lazy/metrics.h"
 #include "lazy/persistent_cache.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/error.h"
+#include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -40,7 +43,27 @@ Settings& settings() {
 struct Program {
   std::shared_ptr<pjrt::Executable> executable;
   std::vector<ir::ScalarClass> scalar_parameters;
+  std::string refusal;  // why it is never run; empty for nearly all
 };
+
+std::string gigabytes(int64_t bytes) {
+  return std::to_string(bytes / (1 << 30)) + '.' +
+         std::to_string((bytes % (1 << 30)) * 10 / (1 << 30)) + " GiB";
+}
+
+// A plugin may not look before it leaps: on CPU a program that needs more memory than there is
+// could end with the system killing the process.
+std::string refusal_of(const pjrt::Executable& executable, c10::Device device) {
+  const auto stats = executable.memory_stats();
+  if (!stats) return "";
+  const int64_t results = stats->output_size - stats->alias_size;
+  const int64_t needed = stats->argument_size + results + stats->temp_size;
+  const int64_t limit = memory_limit(device.index());
+  if (needed <= limit) return "";
+  return "XLA: tried to allocate " + gigabytes(needed) + " for a program (arguments " +
+         gigabytes(stats->argument_size) + ", results " + gigabytes(results) + ", temporaries " +
+         gigabytes(stats->temp_size) + "), but " + device.str() + " has " + gigabytes(limit);
+}
 
 // Least recently used programs leave first.
 class ProgramCache {
@@ -164,11 +187,12 @@ class Launch {
     program_ = program_cache().find(graph_.key);
     if (program_) {
       cached.add();
-      return;
+    } else {
+      uncached.add();
+      program_ = compile();
+      program_cache().insert(graph_.key, program_);
     }
-    uncached.add();
-    program_ = compile();
-    program_cache().insert(graph_.key, program_);
+    TORCH_CHECK_WITH(OutOfMemoryError, program_->refusal.empty(), program_->refusal);
   }
 
   std::vector<std::unique_ptr<pjrt::Buffer>> execute() {
@@ -187,14 +211,16 @@ class Launch {
   }
 
  private:
-  // A buffer that no storage holds any more is only read by this graph: the step overwrote it.
+  // A buffer that no storage holds any more is only read by this graph: the step overwrote it. Nor
+  // may another thread be reading it back.
   void choose_donations() {
     donated_.assign(graph_.parameters.size(), false);
     if (!may_donate_) return;
     for (size_t i = 0; i < graph_.parameters.size(); ++i) {
       const ir::Node& leaf = *graph_.parameters[i];
       donated_[i] = static_cast<DeviceData*>(leaf.payload())->storages.load() == 0 &&
-                    leaf.use_count() == leaf.visit.uses && leaf.output().num_elements() > 0;
+                    leaf.use_count() == leaf.visit.uses && leaf.shared_payload().use_count() == 1 &&
+                    leaf.output().num_elements() > 0;
       if (donated_[i]) graph_.key.add(i + 1);
     }
   }
@@ -223,12 +249,14 @@ class Launch {
     ir::LoweredProgram lowered = ir::lower(graph_, roots_, lowering);
     auto program = std::make_shared<Program>();
     program->scalar_parameters = std::move(lowered.scalar_parameters);
-    program->executable = compile_or_load(Runtime::get().client(), lowered.module,
-                                          compile_options());
+    program->executable =
+        compile_or_load(Runtime::get().client(), lowered.module, compile_options());
+    program->refusal = refusal_of(*program->executable, device_);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     time.add(seconds.count() * 1e9);
-    CompileReport report{graph_.key,    lowering.name,  graph_.order.size(),
-                         graph_.parameters.size(), roots_.size(), seconds.count()};
+    CompileReport report{graph_.key,          lowering.name,
+                         graph_.order.size(), graph_.parameters.size(),
+                         roots_.size(),       seconds.count()};
     std::function<void(const CompileReport&)> listener;
     {
       std::lock_guard lock(settings().mutex);
@@ -245,9 +273,14 @@ class Launch {
     for (const ir::Node* leaf : graph_.scalars) {
       const auto& scalar = *static_cast<const ir::ScalarPayload*>(leaf->payload());
       switch (scalar.kind) {
-        case ir::ScalarClass::kF32: singles[0].push_back(static_cast<float>(scalar.real)); break;
-        case ir::ScalarClass::kF64: doubles.push_back(scalar.real); break;
-        default: integers.push_back(scalar.integer);
+        case ir::ScalarClass::kF32:
+          singles[0].push_back(static_cast<float>(scalar.real));
+          break;
+        case ir::ScalarClass::kF64:
+          doubles.push_back(scalar.real);
+          break;
+        default:
+          integers.push_back(scalar.integer);
       }
     }
     std::vector<std::unique_ptr<pjrt::Buffer>> buffers;
@@ -280,49 +313,110 @@ std::vector<std::unique_ptr<pjrt::Buffer>> run(c10::Device device, std::span<con
   return launch.execute();
 }
 
-// Finds the values that cannot be computed by computing each alone; their storages fail from here
-// on, the others are pending again. Returns the first error.
-void isolate_failures(c10::Device device, const Roots& roots, std::exception_ptr first) {
-  std::vector<std::exception_ptr> errors(roots.values.size());
-  for (size_t i = 0; i < roots.values.size(); ++i) {
-    if (roots.values.size() == 1) {
-      errors[i] = first;
-      break;
-    }
-    try {
-      std::lock_guard lock(ir::graph_mutex());
-      Launch launch(device, std::span(&roots.values[i], 1), /*may_donate=*/false);
-      launch.prepare();
-    } catch (...) {
-      errors[i] = std::current_exception();
-    }
-  }
+// What the storages of `roots` hold while their program is made: promises of its outputs. Device
+// data that only their old contents refer to can thus be donated.
+struct Promises {
+  std::vector<std::shared_ptr<DeviceData>> data;  // for each of roots.values
+  std::vector<ir::Value> leaves;
+};
+
+// Storages that another thread has overwritten since keep what it wrote.
+void replace_values(const Roots& roots, std::span<const ir::Value> expected, size_t value,
+                    const ir::Value& by) {
   for (size_t i = 0; i < roots.storages.size(); ++i) {
-    const size_t v = roots.value_of[i];
-    if (!errors[v]) {
-      roots.storages[i]->set_value(roots.values[v]);
-      continue;
-    }
-    auto failed = std::make_shared<DeviceData>(device);
-    failed->fail(errors[v]);
-    roots.storages[i]->set_value(DeviceData::leaf(roots.values[v].shape(), failed));
+    if (roots.value_of[i] == value) roots.storages[i]->replace_value(expected[value], by);
   }
 }
 
-// The storages hold promises while their program is made, so that device data which only their old
-// contents refer to can be donated.
-std::vector<std::shared_ptr<DeviceData>> put_promises(c10::Device device, const Roots& roots) {
-  std::vector<std::shared_ptr<DeviceData>> promises;
-  std::vector<ir::Value> leaves;
+Promises put_promises(c10::Device device, const Roots& roots) {
+  Promises promises;
   for (const ir::Value& value : roots.values) {
-    promises.push_back(std::make_shared<DeviceData>(device));
-    leaves.push_back(DeviceData::leaf(value.shape(), promises.back()));
+    promises.data.push_back(std::make_shared<DeviceData>(device));
+    promises.leaves.push_back(DeviceData::leaf(value.shape(), promises.data.back()));
   }
   for (size_t i = 0; i < roots.storages.size(); ++i) {
-    roots.storages[i]->set_value(leaves[roots.value_of[i]]);
+    const size_t v = roots.value_of[i];
+    roots.storages[i]->replace_value(roots.values[v], promises.leaves[v]);
   }
   return promises;
 }
+
+// After a program failed: finds the values that are to blame, by halves. Their storages fail from
+// here on, all others hold again what they held, or its result where it was computed on the way.
+class Isolation {
+ public:
+  Isolation(c10::Device device, const Roots& roots, const Promises& promises)
+      : device_(device), roots_(roots), promises_(promises) {}
+
+  void run(std::exception_ptr first) {
+    first_ = first;
+    // Graphs of other threads that were built on the promises end here.
+    for (const auto& promise : promises_.data) promise->fail(first);
+    if (!trivial_program_works()) {
+      // An unknown XLA flag, say: no value is to blame.
+      for (size_t v = 0; v < roots_.values.size(); ++v) put_back(v, roots_.values[v]);
+      return;
+    }
+    divide(0, roots_.values.size(), first);
+  }
+
+ private:
+  bool trivial_program_works() const {
+    const ir::Value one = full(1, ir::ElementType::kF32, {});
+    try {
+      torch_xla::lazy::run(device_, std::span(&one, 1), /*may_donate=*/false);
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  // A plugin that fails in the middle of a launch may have given up what was donated to it: then
+  // the error of that launch is the cause.
+  static bool lost_an_input(const ir::Value& value) {
+    std::lock_guard lock(ir::graph_mutex());
+    const ir::Graph graph = ir::walk(std::span(&value, 1));
+    return std::any_of(graph.parameters.begin(), graph.parameters.end(), [](const ir::Node* leaf) {
+      const auto* data = static_cast<const DeviceData*>(leaf->payload());
+      return data->has_buffer() && data->buffer().is_deleted();
+    });
+  }
+
+  // `error`: of computing all of [begin, end) together.
+  void divide(size_t begin, size_t end, std::exception_ptr error) {
+    if (end - begin == 1) {
+      auto failed = std::make_shared<DeviceData>(device_);
+      failed->fail(lost_an_input(roots_.values[begin]) ? first_ : error);
+      put_back(begin, DeviceData::leaf(roots_.values[begin].shape(), failed));
+      return;
+    }
+    const size_t middle = begin + (end - begin) / 2;
+    compute(begin, middle);
+    compute(middle, end);
+  }
+
+  void compute(size_t begin, size_t end) {
+    try {
+      const std::span values = std::span(roots_.values).subspan(begin, end - begin);
+      auto buffers = torch_xla::lazy::run(device_, values, /*may_donate=*/false);
+      for (size_t i = 0; i < buffers.size(); ++i) {
+        auto data = std::make_shared<DeviceData>(device_, std::move(buffers[i]));
+        put_back(begin + i, DeviceData::leaf(values[i].shape(), std::move(data)));
+      }
+    } catch (...) {
+      divide(begin, end, std::current_exception());
+    }
+  }
+
+  void put_back(size_t v, const ir::Value& value) {
+    replace_values(roots_, promises_.leaves, v, value);
+  }
+
+  const c10::Device device_;
+  const Roots& roots_;
+  const Promises& promises_;
+  std::exception_ptr first_;
+};
 
 // Launched work whose end nobody has waited for; bounded by dropping what is over.
 struct InFlight {
@@ -345,9 +439,10 @@ void remember(c10::Device device, std::shared_ptr<DeviceData> output) {
 }  // namespace
 
 void sync(c10::Device device, bool wait) {
+  pjrt::check_not_forked();
   std::lock_guard one_sync(sync_mutex());
   const Roots roots = gather_roots(LazyStorage::all_pending(device.index()));
-  std::vector<std::shared_ptr<DeviceData>> promises;
+  Promises promises;
   if (!roots.values.empty()) {
     TORCH_CHECK(allow_execution(),
                 "a sync is not allowed here: execution was turned off "
@@ -356,15 +451,15 @@ void sync(c10::Device device, bool wait) {
     promises = put_promises(device, roots);
     try {
       auto buffers = run(device, roots.values, /*may_donate=*/true);
-      for (size_t i = 0; i < promises.size(); ++i) promises[i]->fulfil(std::move(buffers[i]));
+      for (size_t i = 0; i < buffers.size(); ++i) promises.data[i]->fulfil(std::move(buffers[i]));
     } catch (...) {
-      isolate_failures(device, roots, std::current_exception());
+      Isolation(device, roots, promises).run(std::current_exception());
       throw;
     }
-    remember(device, promises.back());
+    remember(device, promises.data.back());
   }
   if (wait) {
-    for (const auto& promise : promises) promise->buffer().ready().wait();
+    for (const auto& promise : promises.data) promise->buffer().ready().wait();
   }
 }
 

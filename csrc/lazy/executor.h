@@ -21,7 +21,7 @@ namespace torch_xla::lazy {
 //
 // Device data that the step overwrites is donated. If the program cannot be made or launched, the
 // pending contents that are to blame fail (each read of them throws the error, with op and Python
-// line), all others stay pending, and this throws. With `wait`, blocks until the results are there
+// line), all others keep theirs, and this throws. With `wait`, blocks until the results are there
 // and throws if computing them failed.
 void sync(c10::Device device, bool wait = false);
 

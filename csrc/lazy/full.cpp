@@ -35,7 +35,7 @@ ir::Value scalar(const c10::Scalar& number, ir::ElementType type) {
                       type);
   }
   if (type == ir::ElementType::kPred) {
-    const bool truth = number.isComplex() ? number.toComplexDouble() != 0.0
+    const bool truth = number.isComplex()         ? number.toComplexDouble() != 0.0
                        : number.isFloatingPoint() ? number.toDouble() != 0.0
                                                   : number.to<int64_t>() != 0;
     return ir::scalar(int64_t{truth}, type);
@@ -43,9 +43,8 @@ ir::Value scalar(const c10::Scalar& number, ir::ElementType type) {
   if (type == ir::ElementType::kU64 && number.isIntegral(true)) {
     return ir::scalar(static_cast<int64_t>(number.toUInt64()), type);
   }
-  return ir::scalar(number.isFloatingPoint() ? static_cast<int64_t>(number.toDouble())
-                                             : number.toLong(),
-                    type);
+  return ir::scalar(
+      number.isFloatingPoint() ? static_cast<int64_t>(number.toDouble()) : number.toLong(), type);
 }
 
 ir::Value full(const c10::Scalar& number, ir::ElementType type, std::span<const int64_t> sizes) {

@@ -44,9 +44,7 @@ struct XlaGuard final : c10::impl::DeviceGuardImplInterface {
     return static_cast<c10::DeviceIndex>(parsed > 0 ? parsed : kExpectedDevices);
   }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream& stream) const override {
-    wait_device(stream.device());
-  }
+  void synchronizeStream(const c10::Stream& stream) const override { wait_device(stream.device()); }
   void synchronizeDevice(c10::DeviceIndex device) const override {
     wait_device({c10::kXLA, device});
   }

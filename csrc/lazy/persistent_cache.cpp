@@ -49,9 +49,9 @@ std::string plugin_identity() {
 
 std::string entry_name(std::string_view module, const pjrt::CompileOptions& options) {
   ir::Hash128 key;
-  for (std::string_view part : {module, std::string_view(pjrt::encode(options)),
-                                std::string_view(plugin_identity()),
-                                std::string_view(cpu_features())}) {
+  for (std::string_view part :
+       {module, std::string_view(pjrt::encode(options)), std::string_view(plugin_identity()),
+        std::string_view(cpu_features())}) {
     key.add(ir::hash_text(part));
     key.high = ir::mix(key.high, std::hash<std::string_view>()(part));
   }

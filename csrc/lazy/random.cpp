@@ -14,15 +14,15 @@ namespace {
 constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
 
 const ir::Op kRngState{"xla::rng_state", [](ir::Lowering& l, const ir::Node&) -> ir::Results {
-                         return l->concatenate({l->reshape(l.operand(0), {1}),
-                                                l->reshape(l.operand(1), {1})},
-                                               0);
+                         return l->concatenate(
+                             {l->reshape(l.operand(0), {1}), l->reshape(l.operand(1), {1})}, 0);
                        }};
 
 }  // namespace
 
 XlaGenerator::XlaGenerator(c10::DeviceIndex device)
-    : c10::GeneratorImpl(c10::Device(c10::kXLA, device), c10::DispatchKeySet(c10::DispatchKey::XLA)) {}
+    : c10::GeneratorImpl(c10::Device(c10::kXLA, device),
+                         c10::DispatchKeySet(c10::DispatchKey::XLA)) {}
 
 void XlaGenerator::set_current_seed(uint64_t seed) {
   seed_ = seed;
@@ -74,10 +74,10 @@ ir::Value XlaGenerator::next_state(int64_t count) {
   }
   const ir::ElementType word = ir::ElementType::kU64;
   const int64_t two[] = {2};
-  return ir::Node::make(kRngState,
-                        {ir::scalar(static_cast<int64_t>(seed), word),
-                         ir::scalar(static_cast<int64_t>(start), word)},
-                        {}, ir::ShapeRef{word, two});
+  return ir::Node::make(
+      kRngState,
+      {ir::scalar(static_cast<int64_t>(seed), word), ir::scalar(static_cast<int64_t>(start), word)},
+      {}, ir::ShapeRef{word, two});
 }
 
 at::Generator make_generator(c10::DeviceIndex device) {

@@ -1,6 +1,7 @@
 #include "lazy/runtime.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
@@ -45,9 +46,15 @@ pjrt::Device* Runtime::device(c10::Device device) const {
   const auto& devices = client_->addressable_devices();
   const int index = device.index() < 0 ? 0 : device.index();
   TORCH_CHECK(index < static_cast<int>(devices.size()), "no device xla:", index, ": the ",
-              config_.device_type, " plugin has ", devices.size(), " (xla:0 to xla:",
-              devices.size() - 1, ")");
+              config_.device_type, " plugin has ", devices.size(),
+              " (xla:0 to xla:", devices.size() - 1, ")");
   return devices[static_cast<size_t>(index)];
+}
+
+int64_t memory_limit(c10::DeviceIndex device) {
+  const auto stats = Runtime::get().device({c10::kXLA, device})->memory_stats();
+  if (stats && stats->bytes_limit) return *stats->bytes_limit;
+  return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
 }
 
 c10::DeviceIndex current_device() { return t_current_device; }

@@ -41,6 +41,10 @@ class Runtime {
   std::shared_ptr<pjrt::Client> client_;
 };
 
+// Bytes that one device has in all: what its plugin says, or where it keeps no account (CPU), the
+// memory of the machine.
+int64_t memory_limit(c10::DeviceIndex device);
+
 // The device that "xla" without an index means in this thread.
 c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "lazy/dtype.h"
 #include "lazy/full.h"
@@ -19,36 +20,27 @@ void delete_lazy(void* context) {
   c10::intrusive_ptr<LazyStorage>::reclaim(static_cast<LazyStorage*>(context));
 }
 
+// The address is no address of the contents: it only tells storages apart, as data_ptr() does on
+// other devices, and is not null, which to torch means a storage whose memory was taken away.
 c10::DataPtr data_ptr(c10::intrusive_ptr<LazyStorage> storage) {
   const c10::Device device = storage->device();
-  return c10::DataPtr(nullptr, storage.release(), delete_lazy, device);
+  void* address = storage.release();
+  return c10::DataPtr(address, address, delete_lazy, device);
 }
 
-void nothing(void*) {}
+c10::DataPtr raw_bytes(int64_t count, c10::Device device) {
+  return data_ptr(c10::make_intrusive<LazyStorage>(device, ir::ElementType::kU8,
+                                                   stablehlo::Dims{count}, stablehlo::Dims()));
+}
 
 class XlaAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t) override {
-    return c10::DataPtr(nullptr, nullptr, nothing, c10::Device(c10::kXLA, current_device()));
+  c10::DataPtr allocate(size_t bytes) override {
+    return raw_bytes(static_cast<int64_t>(bytes), c10::Device(c10::kXLA, current_device()));
   }
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "xla memory has no addresses to copy between");
   }
-
-};
-
-class SpinLock {
- public:
-  void lock() {
-    while (flag_.test_and_set(std::memory_order_acquire)) flag_.wait(true);
-  }
-  void unlock() {
-    flag_.clear(std::memory_order_release);
-    flag_.notify_one();
-  }
-
- private:
-  std::atomic_flag flag_;
 };
 
 }  // namespace
@@ -83,10 +75,20 @@ LazyStorage::~LazyStorage() { drop_value(); }
 
 void LazyStorage::release_resources() { drop_value(); }
 
+// What `value` held before is the caller's to drop, once the lock is released: it may be the last
+// reference to a whole graph.
+void LazyStorage::exchange(ir::Value& value) {
+  DeviceData* data = DeviceData::of(value);
+  if (data) ++data->storages;
+  if (DeviceData* old = DeviceData::of(value_)) --old->storages;
+  std::swap(value_, value);
+  update_pending(value_ && !data);
+}
+
 void LazyStorage::drop_value() {
-  update_pending(false);
-  if (DeviceData* data = DeviceData::of(value_)) --data->storages;
-  value_ = {};
+  ir::Value old;
+  std::lock_guard guard(lock_);
+  exchange(old);
 }
 
 void LazyStorage::update_pending(bool pending) {
@@ -127,25 +129,37 @@ LazyStorage& LazyStorage::of(const c10::Storage& storage) {
     return *static_cast<LazyStorage*>(pointer.get_context());
   }
   TORCH_CHECK(impl->device().is_xla(), "expected an xla storage, got one of ", impl->device());
-  const auto bytes = static_cast<int64_t>(impl->nbytes());
-  auto lazy = c10::make_intrusive<LazyStorage>(impl->device(), ir::ElementType::kU8,
-                                               stablehlo::Dims{bytes}, stablehlo::Dims());
-  LazyStorage& result = *lazy;
-  impl->set_data_ptr_noswap(data_ptr(std::move(lazy)));
-  return result;
+  impl->set_data_ptr_noswap(raw_bytes(static_cast<int64_t>(impl->nbytes()), impl->device()));
+  return *static_cast<LazyStorage*>(impl->_mutable_data_ptr_no_checks().get_context());
 }
 
-const ir::Value& LazyStorage::value() {
-  if (!value_) set_value(full(0, type_, sizes_));
+ir::Value LazyStorage::value() {
+  {
+    std::lock_guard guard(lock_);
+    if (value_) [[likely]]
+      return value_;
+  }
+  ir::Value zeros = full(0, type_, sizes_);
+  std::lock_guard guard(lock_);
+  if (!value_) exchange(zeros);
   return value_;
 }
 
+bool LazyStorage::has_value() {
+  std::lock_guard guard(lock_);
+  return static_cast<bool>(value_);
+}
+
 void LazyStorage::set_value(ir::Value value) {
-  DeviceData* data = DeviceData::of(value);
-  if (data) ++data->storages;
-  if (DeviceData* old = DeviceData::of(value_)) --old->storages;
-  value_ = std::move(value);
-  update_pending(data == nullptr);
+  std::lock_guard guard(lock_);
+  exchange(value);
+}
+
+bool LazyStorage::replace_value(const ir::Value& expected, ir::Value value) {
+  std::lock_guard guard(lock_);
+  if (!(value_ == expected)) return false;
+  exchange(value);
+  return true;
 }
 
 void LazyStorage::rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides) {

@@ -9,6 +9,7 @@
 
 #include "ir/view.h"
 #include "lazy/data.h"
+#include "lazy/spin_lock.h"
 
 namespace torch_xla::lazy {
 
@@ -18,6 +19,9 @@ namespace torch_xla::lazy {
 //
 // The contents are seen as one dense array, the base: its element type, sizes and strides are
 // those of the tensor that the storage was made for.
+//
+// Threads may read and replace the contents at once: each sees one whole value or another. Changing
+// the base (rebase) takes the same care as resizing a tensor: no other thread may use it meanwhile.
 class LazyStorage final : public c10::intrusive_ptr_target {
  public:
   LazyStorage(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
@@ -38,9 +42,12 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   const stablehlo::Dims& strides() const { return strides_; }  // empty: row-major
 
   // The contents. Zeros when nothing was written yet (memory of torch.empty).
-  const ir::Value& value();
-  bool has_value() const { return static_cast<bool>(value_); }
+  ir::Value value();
+  bool has_value();
   void set_value(ir::Value value);
+  // The same unless the contents are not `expected` any more, because another thread wrote
+  // meanwhile. Returns whether they were.
+  bool replace_value(const ir::Value& expected, ir::Value value);
   // Makes the base one of other sizes (same number of bytes or not); the contents are dropped.
   void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
 
@@ -53,19 +60,21 @@ class LazyStorage final : public c10::intrusive_ptr_target {
  private:
   friend struct PendingList;
   void drop_value();
+  void exchange(ir::Value& value);  // requires the lock
   void update_pending(bool pending);
 
   c10::Device device_;
   ir::ElementType type_;
   stablehlo::Dims sizes_;
   stablehlo::Dims strides_;
+  SpinLock lock_;  // of what follows
   ir::Value value_;
   bool pending_ = false;
   LazyStorage* previous_ = nullptr;  // in the list of pending storages
   LazyStorage* next_ = nullptr;
 };
 
-// The allocator torch asks for xla memory: gives data pointers that LazyStorage::of fills in.
+// The allocator torch asks for xla memory: lazy storages of bytes.
 c10::Allocator* allocator();
 
 }  // namespace torch_xla::lazy

@@ -1,11 +1,14 @@
 #include "lazy/tensor.h"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
 
 #include "ir/lowering.h"
 #include "lazy/dtype.h"
+#include "lazy/runtime.h"
+#include "lazy/storage.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -23,19 +26,11 @@ const ir::Op kNegate{"aten::neg", [](ir::Lowering& l, const ir::Node&) -> ir::Re
 ir::Value apply_bits(const at::TensorBase& tensor, ir::Value value) {
   const c10::DispatchKeySet keys = tensor.key_set();
   constexpr c10::DispatchKeySet bits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-  if (!keys.has_any(bits)) [[likely]] return value;
+  if (!keys.has_any(bits)) [[likely]]
+    return value;
   if (tensor.is_conj()) value = ir::Node::make(kConjugate, {value}, {}, value.shape());
   if (tensor.is_neg()) value = ir::Node::make(kNegate, {value}, {}, value.shape());
   return value;
-}
-
-size_t storage_bytes(at::IntArrayRef sizes, at::IntArrayRef strides, size_t element_size) {
-  int64_t last = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) return 0;
-    last += (sizes[i] - 1) * strides[i];
-  }
-  return static_cast<size_t>(last + 1) * element_size;
 }
 
 at::Tensor wrap(c10::Storage storage, at::ScalarType dtype) {
@@ -106,8 +101,8 @@ void follow_growth(const at::TensorBase& tensor, LazyStorage& storage) {
   const ir::Value old = storage.value();
   const std::vector<int64_t> one{1};
   const Dims old_count{held / element};
-  const ir::Value old_flat = ir::read_view(
-      {old, storage.strides()}, {storage.type(), old_count, one, 0});
+  const ir::Value old_flat =
+      ir::read_view({old, storage.strides()}, {storage.type(), old_count, one, 0});
   storage.rebase(storage.type(), flat, {});
   const ir::Value fresh = storage.value();
   storage.set_value(
@@ -116,19 +111,52 @@ void follow_growth(const at::TensorBase& tensor, LazyStorage& storage) {
 
 }  // namespace
 
+void check_fits(size_t bytes, c10::Device device) {
+  constexpr size_t kAlwaysTried = size_t{1} << 40;
+  if (bytes < kAlwaysTried) [[likely]]
+    return;
+  const auto limit = static_cast<double>(memory_limit(device.index()));
+  const auto devices = static_cast<double>(Runtime::get().client().devices().size());
+  TORCH_CHECK_WITH(OutOfMemoryError, static_cast<double>(bytes) <= limit * devices,
+                   "XLA: tried to allocate ", bytes, " bytes, but ", device, " has ",
+                   static_cast<size_t>(limit));
+}
+
 bool is_dense(at::IntArrayRef sizes, at::IntArrayRef strides) {
   if (numel(sizes) == 0) return true;
   c10::SmallVector<size_t, 6> order;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] != 1) order.push_back(i);
   }
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return strides[a] < strides[b]; });
   int64_t expected = 1;
   for (size_t i : order) {
     if (strides[i] != expected) return false;
     expected *= sizes[i];
   }
   return true;
+}
+
+void adopt_bytes(const at::TensorBase& tensor) {
+  LazyStorage& storage = storage_of(tensor);
+  const ir::ElementType type = element_type(tensor.scalar_type());
+  const int64_t width = stablehlo::byte_size(type);
+  if (!storage.has_value() || storage.type() != ir::ElementType::kU8 || type == storage.type() ||
+      storage.sizes().size() != 1 || storage.sizes()[0] % width != 0 || storage.sizes()[0] == 0) {
+    return;
+  }
+  const ir::Value bytes = storage.value();
+  const Dims count{storage.sizes()[0] / width}, one{1};
+  const ir::Value flat = ir::read_view({bytes, storage.strides()}, {type, count, one, 0});
+  storage.rebase(type, count, {});
+  storage.set_value(flat);
+  adopt_geometry(tensor, storage);
+  if (is_base(tensor, storage) && tensor.dim() != 1) {
+    storage.set_value(ir::read_view({flat, one}, geometry_of(tensor)));
+  } else if (!storage.has_value()) {
+    storage.set_value(flat);
+  }
 }
 
 LazyStorage& storage_of(const at::TensorBase& tensor) {
@@ -139,7 +167,8 @@ LazyStorage& storage_of(const at::TensorBase& tensor) {
 
 ir::Value read(const at::TensorBase& tensor) {
   LazyStorage& storage = storage_of(tensor);
-  if (is_base(tensor, storage)) [[likely]] return apply_bits(tensor, storage.value());
+  if (is_base(tensor, storage)) [[likely]]
+    return apply_bits(tensor, storage.value());
   if (!storage.has_value()) adopt_geometry(tensor, storage);
   follow_growth(tensor, storage);
   if (is_base(tensor, storage)) return apply_bits(tensor, storage.value());
@@ -166,7 +195,8 @@ void write(const at::TensorBase& tensor, ir::Value value) {
 
 at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
   const ir::ElementType type = element_type(dtype);
-  const size_t bytes = static_cast<size_t>(numel(sizes)) * c10::elementSize(dtype);
+  const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype));
+  check_fits(bytes, device);
   at::Tensor tensor = wrap(LazyStorage::make(device, type, Dims(sizes), {}, bytes), dtype);
   if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
@@ -176,7 +206,8 @@ at::Tensor allocate_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::
                             c10::Device device) {
   const ir::ElementType type = element_type(dtype);
   const size_t element_size = c10::elementSize(dtype);
-  const size_t bytes = storage_bytes(sizes, strides, element_size);
+  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, element_size);
+  check_fits(bytes, device);
   Dims base_sizes(sizes), base_strides;
   if (!is_dense(sizes, strides)) {
     base_sizes = {static_cast<int64_t>(bytes / element_size)};

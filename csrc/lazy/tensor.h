@@ -3,9 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "ir/node.h"
-#include "lazy/storage.h"
 
 namespace torch_xla::lazy {
+
+class LazyStorage;
 
 // Xla tensors are plain c10::TensorImpls over LazyStorages; these free functions are all there is
 // to know about them.
@@ -23,6 +24,10 @@ ir::Value read(const at::TensorBase& tensor);
 // must have the tensor's dtype and sizes.
 void write(const at::TensorBase& tensor, ir::Value value);
 
+// Throws c10::OutOfMemoryError for a number of bytes that all devices together do not have. Smaller
+// requests are made when a program runs, and may fail then.
+void check_fits(size_t bytes, c10::Device device);
+
 // A new tensor with uninitialised contents. Strides as given (they may overlap or leave gaps);
 // without them, row-major.
 at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device);
@@ -37,6 +42,10 @@ at::Tensor make_strided(ir::Value value, at::IntArrayRef strides, c10::Device de
 // A tensor of another geometry on the same storage (torch's as_strided without its checks).
 at::Tensor alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
                  int64_t offset, std::optional<at::ScalarType> dtype = {});
+
+// Gives a storage of raw bytes (a loaded file's) the tensor's dtype, and its sizes where it fills
+// the storage, so that no program has to reinterpret bytes.
+void adopt_bytes(const at::TensorBase& tensor);
 
 // True when no two elements share memory and none is left out.
 bool is_dense(at::IntArrayRef sizes, at::IntArrayRef strides);

@@ -5,6 +5,7 @@
 
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
+#include "lazy/host_range.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "lazy/tensor.h"
@@ -43,8 +44,9 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
       dense.const_data_ptr(), buffer_type(type), {sizes.data(), sizes.size()}, {},
       runtime.device(device), pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
   bytes.add(static_cast<double>(dense.nbytes()));
-  return DeviceData::leaf({type, {sizes.data(), sizes.size()}},
-                          std::make_shared<DeviceData>(device, std::move(buffer)));
+  auto data = std::make_shared<DeviceData>(device, std::move(buffer));
+  remember_range(dense, data);
+  return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
 }
 
 at::Tensor download(const ir::Value& value, c10::Device device) {

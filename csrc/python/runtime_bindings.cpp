@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>
-#include <unistd.h>
 
 #include "lazy/data.h"
 #include "lazy/executor.h"
@@ -129,8 +128,9 @@ std::map<std::string, int64_t> memory_info(const std::string& name) {
             {"peak_bytes_used", stats->peak_bytes_in_use.value_or(stats->bytes_in_use)}};
   }
   const lazy::LiveBytes live = lazy::live_bytes(device.index());
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  return {{"bytes_used", live.now}, {"bytes_limit", machine}, {"peak_bytes_used", live.peak}};
+  return {{"bytes_used", live.now},
+          {"bytes_limit", lazy::memory_limit(device.index())},
+          {"peak_bytes_used", live.peak}};
 }
 
 void wait_device_ops(const std::vector<std::string>& names) {

@@ -1,0 +1,84 @@
+#include "lazy/host_range.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace torch_xla::lazy {
+namespace {
+
+struct Known {
+  std::weak_ptr<DeviceData> data;  // an address may be used again
+  Range range;
+};
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<const DeviceData*, Known> entries;
+  size_t sweep_at = 64;
+
+  // Entries of data that is gone leave whenever the table has doubled.
+  void sweep() {
+    if (entries.size() < sweep_at) return;
+    std::erase_if(entries, [](const auto& entry) { return entry.second.data.expired(); });
+    sweep_at = std::max<size_t>(64, 2 * entries.size());
+  }
+};
+
+Table& table() {
+  static auto* table = new Table;
+  return *table;
+}
+
+template <class T>
+Range range_of(const at::Tensor& cpu) {
+  const T* data = cpu.const_data_ptr<T>();
+  T least = data[0], greatest = data[0];
+  for (int64_t i = 1; i < cpu.numel(); ++i) {
+    least = std::min(least, data[i]);
+    greatest = std::max(greatest, data[i]);
+  }
+  return {least, greatest};
+}
+
+// Ops whose result has no element that their one operand has not.
+bool selects(const ir::Node& node) {
+  const std::string_view name = node.op().name;
+  if (node.operands().size() != 1) return false;
+  if (name == "xla::cast") return stablehlo::is_integer(node.operand(0).type());
+  return node.output().type == node.operand(0).type() &&
+         (name == "aten::view" || name == "aten::expand" || name == "aten::slice" ||
+          name == "aten::permute" || name == "aten::as_strided");
+}
+
+}  // namespace
+
+void remember_range(const at::Tensor& cpu, const std::shared_ptr<DeviceData>& data) {
+  if (cpu.numel() == 0) return;
+  Range range;
+  if (cpu.scalar_type() == at::kLong) {
+    range = range_of<int64_t>(cpu);
+  } else if (cpu.scalar_type() == at::kInt) {
+    range = range_of<int32_t>(cpu);
+  } else {
+    return;
+  }
+  std::lock_guard lock(table().mutex);
+  table().sweep();
+  table().entries[data.get()] = {data, range};
+}
+
+std::optional<Range> known_range(const ir::Value& value) {
+  const ir::Node* node = value.node.get();
+  while (node && selects(*node)) node = node->operand(0).node.get();
+  if (!node || !node->payload()) return std::nullopt;
+  const DeviceData* data = DeviceData::of(ir::Value(ir::NodePtr(const_cast<ir::Node*>(node))));
+  if (!data) return std::nullopt;
+  std::lock_guard lock(table().mutex);
+  const auto entry = table().entries.find(data);
+  if (entry == table().entries.end() || entry->second.data.expired()) return std::nullopt;
+  return entry->second.range;
+}
+
+}  // namespace torch_xla::lazy

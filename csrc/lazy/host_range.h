@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+
+#include "lazy/data.h"
+
+namespace torch_xla::lazy {
+
+// The least and greatest element of integer data that came from the host. With it an index out of
+// range (a token that the vocabulary lacks, a wrong label) is an error at the call, as on CPU;
+// what was computed on the device cannot be known there.
+struct Range {
+  int64_t least = 0;
+  int64_t greatest = 0;
+};
+
+// Keeps the range of `cpu`, row-major, for `data` made from it. Only int32 and int64.
+void remember_range(const at::Tensor& cpu, const std::shared_ptr<DeviceData>& data);
+
+// A range that holds every element of `value`: such data, or a view, copy or cast of it.
+std::optional<Range> known_range(const ir::Value& value);
+
+}  // namespace torch_xla::lazy
