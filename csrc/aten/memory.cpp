@@ -7,12 +7,15 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_to_copy.h>
+#include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/new_empty_strided_native.h>
 #include <ATen/ops/set_native.h>
 
 #include "aten/kernel.h"
 #include "lazy/runtime.h"
+#include "lazy/storage.h"
 #include "lazy/transfer.h"
 
 namespace torch_xla::aten {
@@ -23,8 +26,8 @@ using c10::Layout;
 using c10::MemoryFormat;
 
 void check_layout(std::optional<Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK(!layout || *layout == Layout::Strided, "the xla device has only strided tensors, got ",
-              *layout);
+  TORCH_CHECK(!layout || *layout == Layout::Strided,
+              "the xla device has only strided tensors, got ", *layout);
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
@@ -55,9 +58,6 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   at::detail::check_size_nonnegative(sizes);
   TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(),
               ") must match dimensionality of strides (", strides.size(), ")");
-  for (int64_t stride : strides) {
-    TORCH_CHECK(stride >= 0, "Trying to create tensor with negative stride ", strides);
-  }
   return lazy::allocate_strided(sizes, strides, c10::dtype_or_default(dtype), target(device));
 }
 
@@ -90,6 +90,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
     return self;
   }
   check_writable(self, source.sizes());
+  if (source.is_alias_of(self)) at::assert_no_partial_overlap(self, source);
   lazy::write(self, broadcast_to(move_to(source, self.scalar_type(), self.device()), self.sizes()));
   return self;
 }
@@ -134,12 +135,13 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
   const at::ScalarType type = dtype.value_or(self.scalar_type());
   const MemoryFormat format = memory_format.value_or(MemoryFormat::Preserve);
   check_layout(layout, to.is_cpu() ? std::nullopt : pin_memory);
-  if (to.is_xla() && lazy::is_xla(self) && self.is_contiguous() && self.device() == lazy::normalize(to) &&
+  if (to.is_xla() && lazy::is_xla(self) && self.is_contiguous() &&
+      self.device() == lazy::normalize(to) &&
       (format == MemoryFormat::Preserve || format == MemoryFormat::Contiguous)) {
     return lazy::make(convert(lazy::read(self), lazy::element_type(type)), type, self.device());
   }
-  at::Tensor result = at::empty_like(
-      self, self.options().dtype(type).device(to).pinned_memory(pin_memory), format);
+  at::Tensor result =
+      at::empty_like(self, self.options().dtype(type).device(to).pinned_memory(pin_memory), format);
   result.copy_(self, non_blocking);
   return result;
 }
@@ -167,15 +169,13 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 // --- Fills ---
 
 at::Tensor& fill_(at::Tensor& self, const at::Scalar& value) {
-  at::assert_no_internal_overlap(self);
   lazy::write(self, lazy::full(value, element_type(self), span_of(self.sizes())));
   return self;
 }
 
 at::Tensor& fill_tensor_(at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0,
-              "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
-              " dimensions.");
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
   at::assert_no_internal_overlap(self);
   lazy::write(self, broadcast_to(value_of(value, self.scalar_type()), self.sizes()));
   return self;
@@ -215,6 +215,7 @@ at::Tensor ones(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
 void grow_storage(const c10::Storage& storage, size_t bytes) {
   if (bytes <= storage.nbytes()) return;
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  lazy::check_fits(bytes, storage.device());
   lazy::LazyStorage::of(storage);  // its contents, before the number of bytes says otherwise
   storage.unsafeGetStorageImpl()->set_nbytes(bytes);
 }
@@ -226,14 +227,16 @@ void resize_to(const at::Tensor& self, at::IntArrayRef sizes, at::OptionalIntArr
   lazy::LazyStorage& storage = lazy::storage_of(self);
   if (!storage.has_value() && self.numel() > 0) lazy::read(self);
   const size_t element_size = self.dtype().itemsize();
+  const auto offset = static_cast<size_t>(self.storage_offset());
+  // First what may be refused, so that a refusal changes nothing.
+  grow_storage(self.storage(),
+               strides ? at::detail::computeStorageNbytes(sizes, *strides, element_size, offset)
+                       : at::detail::computeStorageNbytesContiguous(sizes, element_size, offset));
   if (strides) {
     impl->set_sizes_and_strides(sizes, *strides, self.storage_offset());
   } else {
     impl->set_sizes_contiguous(sizes);
   }
-  grow_storage(self.storage(), at::detail::computeStorageNbytes(
-                                   self.sizes(), self.strides(), element_size,
-                                   static_cast<size_t>(self.storage_offset())));
 }
 
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
@@ -254,6 +257,7 @@ at::Tensor& set_storage_(at::Tensor& self, at::Storage source, int64_t offset,
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   resize_to(self, sizes,
             strides.data() ? at::OptionalIntArrayRef(strides) : at::OptionalIntArrayRef());
+  lazy::adopt_bytes(self);
   return self;
 }
 
@@ -267,10 +271,14 @@ at::Tensor& set_empty_(at::Tensor& self) {
 XLA_KERNELS(m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
+  m.impl("new_empty_strided", at::native::new_empty_strided_symint);
   m.impl("copy_", copy_);
+  m.impl("copy", at::native::copy);
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("clone", clone);
+  m.impl("lift_fresh_copy",
+         [](const at::Tensor& self) { return torch_xla::aten::clone(self, std::nullopt); });
   m.impl("_to_copy", to_copy);
   m.impl("_to_cpu", to_cpu);
   m.impl("_local_scalar_dense", local_scalar_dense);
@@ -283,8 +291,9 @@ XLA_KERNELS(m) {
   m.impl("ones", ones);
   m.impl("resize_", resize_);
   m.impl("set_.source_Storage_storage_offset", set_storage_);
-  m.impl("set_.source_Storage",
-         [](at::Tensor& self, at::Storage source) -> at::Tensor& { return at::native::set_(self, source); });
+  m.impl("set_.source_Storage", [](at::Tensor& self, at::Storage source) -> at::Tensor& {
+    return at::native::set_(self, source);
+  });
   m.impl("set_.source_Tensor", at::native::set_tensor_);
   m.impl("set_", set_empty_);
 }
