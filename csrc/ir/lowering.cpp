@@ -7,9 +7,12 @@ namespace {
 
 ElementType element_type(ScalarClass kind) {
   switch (kind) {
-    case ScalarClass::kF32: return ElementType::kF32;
-    case ScalarClass::kF64: return ElementType::kF64;
-    default: return ElementType::kS64;
+    case ScalarClass::kF32:
+      return ElementType::kF32;
+    case ScalarClass::kF64:
+      return ElementType::kF64;
+    default:
+      return ElementType::kS64;
   }
 }
 

@@ -17,8 +17,8 @@ int64_t ShapeRef::num_elements() const {
 }
 
 bool ShapeRef::operator==(const ShapeRef& other) const {
-  return type == other.type && std::equal(dims.begin(), dims.end(), other.dims.begin(),
-                                          other.dims.end());
+  return type == other.type &&
+         std::equal(dims.begin(), dims.end(), other.dims.begin(), other.dims.end());
 }
 
 std::string ShapeRef::to_string() const {
@@ -46,13 +46,13 @@ Node* Node::allocate(const Op& op, size_t operands, size_t attribute_words,
                      std::span<const ShapeRef> outputs) {
   size_t shape_words = 0;
   for (const ShapeRef& shape : outputs) shape_words += 1 + shape.dims.size();
-  const size_t bytes = sizeof(Node) + operands * sizeof(Value) +
-                       (attribute_words + shape_words) * sizeof(int64_t);
+  const size_t bytes =
+      sizeof(Node) + operands * sizeof(Value) + (attribute_words + shape_words) * sizeof(int64_t);
   void* memory = std::malloc(bytes);
   if (!memory) throw std::bad_alloc();
-  Node* node = new (memory) Node(op, static_cast<uint32_t>(operands),
-                                 static_cast<uint32_t>(attribute_words),
-                                 static_cast<uint32_t>(outputs.size()));
+  Node* node =
+      new (memory) Node(op, static_cast<uint32_t>(operands), static_cast<uint32_t>(attribute_words),
+                        static_cast<uint32_t>(outputs.size()));
   int64_t* word = node->shape_data();
   for (const ShapeRef& shape : outputs) {
     *word++ = static_cast<int64_t>(shape.type) << 32 | static_cast<int64_t>(shape.dims.size());
@@ -120,9 +120,9 @@ void Node::destroy(Node* node) {
 
 Value scalar(double number, ElementType type) {
   const bool wide = type == ElementType::kF64;
-  return Value(Node::leaf(kScalar, {type, {}},
-                          std::make_shared<ScalarPayload>(
-                              wide ? ScalarClass::kF64 : ScalarClass::kF32, number)));
+  return Value(Node::leaf(
+      kScalar, {type, {}},
+      std::make_shared<ScalarPayload>(wide ? ScalarClass::kF64 : ScalarClass::kF32, number)));
 }
 
 Value scalar(int64_t number, ElementType type) {

@@ -98,9 +98,7 @@ class Node {
   const Op& op() const { return *op_; }
   std::span<const Value> operands() const { return {operand_data(), num_operands_}; }
   const Value& operand(size_t i) const { return operands()[i]; }
-  std::span<const int64_t> attribute_words() const {
-    return {word_data(), num_attribute_words_};
-  }
+  std::span<const int64_t> attribute_words() const { return {word_data(), num_attribute_words_}; }
   AttributeReader attributes() const { return AttributeReader(attribute_words()); }
   size_t num_outputs() const { return num_outputs_; }
   ShapeRef output(size_t i = 0) const;
@@ -133,9 +131,7 @@ class Node {
   static void destroy(Node* node);
   void finish_hash();
 
-  Value* operand_data() const {
-    return reinterpret_cast<Value*>(const_cast<Node*>(this) + 1);
-  }
+  Value* operand_data() const { return reinterpret_cast<Value*>(const_cast<Node*>(this) + 1); }
   int64_t* word_data() const { return reinterpret_cast<int64_t*>(operand_data() + num_operands_); }
   int64_t* shape_data() const { return word_data() + num_attribute_words_; }
 
