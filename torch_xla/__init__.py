@@ -13,7 +13,7 @@ Example:
     12.0
 """
 
-from torch_xla import _settings, _xla_module
+from torch_xla import _serialization, _settings, _xla_module
 from torch_xla._api import (
     compile,
     device,
@@ -31,6 +31,7 @@ from torch_xla.version import __version__
 
 _settings.apply()
 _xla_module.register()
+_serialization.register()
 
 from torch_xla import core, debug, distributed, experimental, runtime, utils  # noqa: E402
 from torch_xla.core import xla_model  # noqa: E402, F401

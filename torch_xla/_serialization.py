@@ -1,0 +1,72 @@
+"""Saving and loading: xla tensors go through torch's own code for storages.
+
+torch saves tensors of device types it knows by name as separate copies. An xla tensor has a real
+storage, so it can be saved as on CPU instead: tensors that share memory share it in the file and
+after loading, and `map_location` takes all its forms. Files load where there is no torch_xla, too
+(with `map_location="cpu"`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch.utils.hooks import warn_if_has_hooks
+
+_PRIORITY = 40  # behind the device types that torch registers itself
+
+
+def register() -> None:
+    """Makes storages on xla known to `torch.save` and `torch.load`."""
+    if getattr(torch.Tensor._reduce_ex_internal, "_knows_xla", False):
+        return
+    torch.serialization.register_package(_PRIORITY, _tag, _restore)
+    torch.Tensor._reduce_ex_internal = _with_xla(torch.Tensor._reduce_ex_internal)
+    torch.UntypedStorage._write_file = _from_host(torch.UntypedStorage._write_file)
+
+
+def _tag(storage: Any) -> str | None:
+    return str(storage.device) if storage.device.type == "xla" else None
+
+
+def _restore(storage: Any, location: str) -> Any:
+    if not re.fullmatch(r"xla(:\d+)?", location):
+        return None
+    return storage.to(device=torch.device(location))
+
+
+def _with_xla(reduce: Any) -> Any:
+    @functools.wraps(reduce)
+    def reduce_ex(self: torch.Tensor, protocol: int) -> tuple:
+        if self.device.type != "xla":
+            return reduce(self, protocol)
+        warn_if_has_hooks(self)
+        # Types that never had a storage class of their own are stored as bytes.
+        as_bytes = self.dtype in torch.storage._new_dtypes()
+        storage = torch.storage.TypedStorage(
+            wrap_storage=self.untyped_storage(),
+            dtype=torch.uint8 if as_bytes else self.dtype,
+            _internal=True,
+        )
+        geometry = (self.storage_offset(), tuple(self.shape), self.stride())
+        arguments = (storage, *geometry, self.requires_grad, OrderedDict())
+        metadata = torch._utils.get_tensor_metadata(self)
+        if as_bytes:
+            return torch._utils._rebuild_tensor_v3, (*arguments, self.dtype, metadata)
+        return torch._utils._rebuild_tensor_v2, (*arguments, metadata)
+
+    reduce_ex._knows_xla = True
+    return reduce_ex
+
+
+def _from_host(write_file: Any) -> Any:
+    """The formats before zip files write storages by their address; xla memory has none."""
+
+    @functools.wraps(write_file)
+    def write(self: torch.UntypedStorage, *args: Any) -> Any:
+        return write_file(self.cpu() if self.device.type == "xla" else self, *args)
+
+    return write
