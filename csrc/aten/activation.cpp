@@ -181,10 +181,12 @@ XlaValue relu6_shifted(Args x) {  // min(max(x + 3, 0), 6)
 }
 
 const PointwiseOp kHardswish{"aten::hardswish", [](Args x) { return x[0] * relu6_shifted(x) / 6; }};
+// NaN counts as above, as on CPU.
 const PointwiseOp kHardswishBackward{
     "aten::hardswish_backward", [](Args x) {
-      const XlaValue between = x.b.select(x.b.ge(x[1], x.number(3)), x[0], x[0] * (x[1] / 3 + 0.5));
-      return x.b.select(x.b.le(x[1], x.number(-3)), x.number(0), between);
+      const XlaValue inside = x.b.lt(x[1], x.number(3));
+      const XlaValue above = x.b.select(inside, x[0] * (x[1] / 3 + 0.5), x[0]);
+      return x.b.select(x.b.le(x[1], x.number(-3)), x.number(0), above);
     }};
 const PointwiseOp kHardsigmoid{"aten::hardsigmoid", [](Args x) { return relu6_shifted(x) / 6; }};
 const PointwiseOp kHardsigmoidBackward{"aten::hardsigmoid_backward", [](Args x) {

@@ -1,31 +1,22 @@
 // Random numbers: draws from the counter-based generator of lazy/random.h, and the distributions
-// made of them. A draw is uniform on [0, 1); everything else is a formula over draws.
+// made of them. A draw is uniform on [0, 1); everything else is a formula over draws. What
+// samples from tensors is in sampling.cpp.
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Utils.h>
-#include <ATen/ops/argmax.h>
-#include <ATen/ops/bernoulli.h>
-#include <ATen/ops/cumsum.h>
-#include <ATen/ops/div.h>
-#include <ATen/ops/leaky_relu.h>
-#include <ATen/ops/native_dropout.h>
-#include <ATen/ops/topk.h>
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
-#include "aten/elementwise.h"
-#include "lazy/random.h"
+#include "aten/random.h"
 #include "lazy/runtime.h"
 
 namespace torch_xla::aten {
 namespace {
 
 using Args = PointwiseArgs&;
-using OptionalGenerator = std::optional<at::Generator>;
-
-// --- draws ---
 
 // Random bits as they come, u32 or u64.
 const Op kBits{"xla::random_bits", [](Lowering& l, const Node& n) -> Results {
@@ -51,31 +42,40 @@ const Op kUnit{"xla::random_uniform", [](Lowering& l, const Node& n) -> Results 
                  return l->convert(l->convert(kept, compute) * step, shape.type);
                }};
 
-int64_t count_of(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
-
 Value draw(const Op& op, const OptionalGenerator& generator, c10::Device device, ElementType type,
            at::IntArrayRef sizes) {
-  const int64_t count = count_of(sizes);
+  const int64_t count = c10::multiply_integers(sizes);
   if (count == 0) return lazy::full(0, type, span_of(sizes));
   return Node::make(op, {lazy::generator_for(generator, device).next_state(count)}, {},
                     ShapeRef{type, span_of(sizes)});
 }
 
-// In the compute type of `dtype`, which may be one that is no float.
+}  // namespace
+
+Value random_bits(const OptionalGenerator& generator, c10::Device device, ElementType word,
+                  at::IntArrayRef sizes) {
+  return draw(kBits, generator, device, word, sizes);
+}
+
+Value random_unit(const OptionalGenerator& generator, c10::Device device, ElementType type,
+                  at::IntArrayRef sizes) {
+  return draw(kUnit, generator, device, type, sizes);
+}
+
+Value random_unit(const OptionalGenerator& generator, const at::Tensor& like) {
+  return random_unit(generator, like.device(), draw_type(like.scalar_type()), like.sizes());
+}
+
 ElementType draw_type(at::ScalarType dtype) {
   const ElementType type = stablehlo::real_type(lazy::element_type(dtype));
   return type == ElementType::kF64 ? type : ElementType::kF32;
 }
-Value draw_unit(const OptionalGenerator& generator, const at::Tensor& like) {
-  return draw(kUnit, generator, like.device(), draw_type(like.scalar_type()), like.sizes());
-}
 
-// `op` over a draw and numbers, in `dtype`.
 Value formula(const PointwiseOp& op, const Value& draw, std::initializer_list<double> numbers,
-              ElementType dtype) {
+              ElementType type) {
   std::vector<Value> operands{draw};
   for (double number : numbers) operands.push_back(scalar_operand(number, draw.type()));
-  return pointwise(op, operands, draw.type(), ShapeRef{dtype, draw.dims()});
+  return pointwise(op, operands, draw.type(), ShapeRef{type, draw.dims()});
 }
 
 at::Tensor& fill(at::Tensor& self, const Value& value) {
@@ -83,6 +83,20 @@ at::Tensor& fill(at::Tensor& self, const Value& value) {
   lazy::write(self, convert(value, element_type(self)));
   return self;
 }
+
+const PointwiseOp kBernoulli{"aten::bernoulli",
+                             [](PointwiseArgs& x) { return x.b.lt(x[0], x[1]); }};
+
+int significand_digits(ElementType type) { return 1 - std::ilogb(stablehlo::epsilon(type)); }
+
+int64_t largest_integer(ElementType type) {
+  if (stablehlo::is_pred(type)) return 1;
+  if (stablehlo::is_float(type)) return int64_t{1} << significand_digits(type);
+  const int bits = stablehlo::bit_width(type) - (stablehlo::is_signed(type) ? 1 : 0);
+  return bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1;
+}
+
+namespace {
 
 const Op kComplexOf{"aten::complex", [](Lowering& l, const Node& n) -> Results {
                       const ElementType part = stablehlo::real_type(n.output().type);
@@ -115,7 +129,7 @@ Value uniform_value(const OptionalGenerator& generator, c10::Device device, at::
                     at::IntArrayRef sizes, double from, double to) {
   return parts(dtype, [&](at::ScalarType real) {
     const ElementType type = lazy::element_type(real);
-    const Value unit = draw(kUnit, generator, device, type, sizes);
+    const Value unit = random_unit(generator, device, type, sizes);
     if (from == 0 && to == 1) return unit;
     return pointwise(kUniform, {unit, scalar_operand(from, type), scalar_operand(to, type)}, type,
                      ShapeRef{type, span_of(sizes)}, Attributes::of(type));
@@ -163,7 +177,7 @@ Value normal_value(const OptionalGenerator& generator, c10::Device device, at::S
   // The variance of a complex number is that of both parts together.
   if (at::isComplexType(dtype)) std /= std::numbers::sqrt2;
   return parts(dtype, [&](at::ScalarType real) {
-    const Value unit = draw(kUnit, generator, device, draw_type(real), sizes);
+    const Value unit = random_unit(generator, device, draw_type(real), sizes);
     const ElementType type = lazy::element_type(real);
     if (mean == 0 && std == 1) return formula(kStandardNormal, unit, {}, type);
     return formula(kNormal, unit, {mean, std}, type);
@@ -181,7 +195,7 @@ at::Tensor normal_tensors(const Value& mean, const Value& std, const at::Tensor&
                           at::IntArrayRef sizes, const OptionalGenerator& generator) {
   check_domain("normal_kernel", Domain::kFloat, like.scalar_type());
   const ElementType type = element_type(like);
-  const Value unit = draw(kUnit, generator, like.device(), draw_type(like.scalar_type()), sizes);
+  const Value unit = random_unit(generator, like.device(), draw_type(like.scalar_type()), sizes);
   return lazy::make(
       pointwise(kNormal, {unit, mean, std}, unit.type(), ShapeRef{type, span_of(sizes)}),
       like.scalar_type(), like.device());
@@ -226,14 +240,14 @@ at::Tensor& exponential_(at::Tensor& self, double lambda, OptionalGenerator gene
               self.scalar_type());
   TORCH_CHECK(lambda > 0.0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
   return fill(self,
-              formula(kExponential, draw_unit(generator, self), {lambda}, element_type(self)));
+              formula(kExponential, random_unit(generator, self), {lambda}, element_type(self)));
 }
 
 at::Tensor& log_normal_(at::Tensor& self, double mean, double std, OptionalGenerator generator) {
   TORCH_CHECK(std > 0.0, "log_normal_ expects std > 0.0, but found std=", std);
   check_domain("log_normal", Domain::kFloat, self.scalar_type());
   return fill(self,
-              formula(kLogNormal, draw_unit(generator, self), {mean, std}, element_type(self)));
+              formula(kLogNormal, random_unit(generator, self), {mean, std}, element_type(self)));
 }
 
 at::Tensor& cauchy_(at::Tensor& self, double median, double sigma, OptionalGenerator generator) {
@@ -243,13 +257,11 @@ at::Tensor& cauchy_(at::Tensor& self, double median, double sigma, OptionalGener
               "floating point but you specified ",
               self.scalar_type());
   return fill(self,
-              formula(kCauchy, draw_unit(generator, self), {median, sigma}, element_type(self)));
+              formula(kCauchy, random_unit(generator, self), {median, sigma}, element_type(self)));
 }
 
 // --- discrete distributions ---
 
-// draw, p.
-const PointwiseOp kBernoulli{"aten::bernoulli", [](Args x) { return x.b.lt(x[0], x[1]); }};
 // draw, p: the first success of repeated trials.
 const PointwiseOp kGeometric{"aten::geometric", [](Args x) {
                                Builder& b = x.b;
@@ -260,13 +272,13 @@ const PointwiseOp kGeometric{"aten::geometric", [](Args x) {
 
 at::Tensor& bernoulli_(at::Tensor& self, double p, OptionalGenerator generator) {
   TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
-  return fill(self, formula(kBernoulli, draw_unit(generator, self), {p}, element_type(self)));
+  return fill(self, formula(kBernoulli, random_unit(generator, self), {p}, element_type(self)));
 }
 
 // Probabilities outside [0, 1] are not refused: that would wait for the device.
 Value bernoulli_value(const at::Tensor& p, const at::Tensor& like,
                       const OptionalGenerator& generator) {
-  const Value unit = draw_unit(generator, like);
+  const Value unit = random_unit(generator, like);
   return pointwise(kBernoulli, {unit, value_of(p)}, unit.type(), shape_of(like));
 }
 
@@ -291,7 +303,7 @@ at::Tensor& geometric_(at::Tensor& self, double p, OptionalGenerator generator) 
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
   check_domain("geometric", self.scalar_type() == at::kBool ? Domain::kFloat : Domain::kNotComplex,
                self.scalar_type());
-  return fill(self, formula(kGeometric, draw_unit(generator, self), {p}, element_type(self)));
+  return fill(self, formula(kGeometric, random_unit(generator, self), {p}, element_type(self)));
 }
 
 // --- integers ---
@@ -312,7 +324,7 @@ Value integer_value(const OptionalGenerator& generator, c10::Device device, Elem
                     at::IntArrayRef sizes, int64_t from, uint64_t range) {
   const bool wide = range == 0 || range > std::numeric_limits<uint32_t>::max();
   const ElementType word = wide ? ElementType::kU64 : ElementType::kU32;
-  const Value bits = draw(kBits, generator, device, word, sizes);
+  const Value bits = random_bits(generator, device, word, sizes);
   return Node::make(kRandomInteger,
                     {bits, ir::scalar(static_cast<int64_t>(range), ElementType::kU64),
                      ir::scalar(from, ElementType::kS64)},
@@ -324,26 +336,16 @@ void check_integers(at::ScalarType dtype) {
                               c10::toString(dtype), "'");
 }
 
-// Whole numbers up to 2^digits are exact in a float dtype.
-int digits_of(ElementType type) { return 1 - std::ilogb(stablehlo::epsilon(type)); }
-
-// The largest value that random_() gives.
-int64_t largest_integer(ElementType type) {
-  if (stablehlo::is_pred(type)) return 1;
-  if (stablehlo::is_float(type)) return int64_t{1} << digits_of(type);
-  const int bits = stablehlo::bit_width(type) - (stablehlo::is_signed(type) ? 1 : 0);
-  return bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1;
-}
-
 // The bounds must be numbers of the dtype.
 void check_bound(const char* name, int64_t bound, at::ScalarType dtype) {
   const ElementType type = lazy::element_type(dtype);
   if (stablehlo::is_float(type)) {
     TORCH_CHECK(std::abs(static_cast<double>(bound)) <= stablehlo::max_finite(type), name,
                 " is out of bounds for ", dtype);
-    if (std::abs(static_cast<double>(bound)) > std::ldexp(1.0, digits_of(type))) {
-      TORCH_WARN(name, " is out of bounds [-(2^", digits_of(type), "), 2^", digits_of(type),
-                 "]: ", dtype, " does not hold all whole numbers beyond them");
+    if (std::abs(static_cast<double>(bound)) > std::ldexp(1.0, significand_digits(type))) {
+      TORCH_WARN(name, " is out of bounds [-(2^", significand_digits(type), "), 2^",
+                 significand_digits(type), "]: ", dtype,
+                 " does not hold all whole numbers beyond them");
     }
     return;
   }
@@ -425,173 +427,6 @@ at::Tensor randn_default(at::IntArrayRef sizes, std::optional<at::ScalarType> dt
   return randn(sizes, std::nullopt, dtype, layout, device, pin_memory);
 }
 
-// A random order: what sorting random keys does to 0, 1, 2, ...
-const Op kRandomOrder{
-    "aten::randperm", [](Lowering& l, const Node& n) -> Results {
-      const XlaValue keys = l.operand(0);
-      const XlaValue index = l->iota(ElementType::kS64, keys.dims(), 0);
-      const auto sorted =
-          l->sort({keys, index}, 0, true,
-                  [&](const stablehlo::Values& a, const stablehlo::Values& b) -> stablehlo::Values {
-                    return {l->lt(a[0], b[0])};
-                  });
-      return l->convert(sorted[1], n.output().type);
-    }};
-
-at::Tensor& randperm_out(int64_t n, OptionalGenerator generator, at::Tensor& out) {
-  TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
-  check_domain("randperm", out.scalar_type() == at::kBool ? Domain::kFloat : Domain::kNotComplex,
-               out.scalar_type());
-  const ElementType type = element_type(out);
-  TORCH_CHECK(n - 1 <= largest_integer(type), "n cannot be greater than ",
-              largest_integer(type) + 1, " for ", out.scalar_type(), " type.");
-  out.resize_({n});
-  if (n == 0) return out;
-  const int64_t sizes[] = {n};
-  const Value keys = draw(kBits, generator, out.device(), ElementType::kU64, sizes);
-  lazy::write(out, Node::make(kRandomOrder, {keys}, {}, ShapeRef{type, sizes}));
-  return out;
-}
-
-// --- multinomial ---
-
-// Cumulative weights [rows, k] and draws [rows, n]: the first category whose cumulative weight
-// exceeds the draw's share of the total.
-const Op kInverseCdf{
-    "aten::multinomial", [](Lowering& l, const Node& n) -> Results {
-      const XlaValue cdf = l.operand(0), draws = l.operand(1);
-      const int64_t rows = cdf.dim(0), k = cdf.dim(1), samples = draws.dim(1);
-      const XlaValue total = l->slice_in_dim(cdf, k - 1, k, 1, 1);
-      const XlaValue level = draws * l->broadcast_to(total, Dims{rows, samples});
-      const Dims cube{rows, samples, k};
-      const XlaValue steps = l->broadcast_in_dim(cdf, cube, {0, 2});
-      const XlaValue passed = l->le(steps, l->broadcast_in_dim(level, cube, {0, 1}));
-      // Rounding may lift the draw to the total, which no category exceeds.
-      const XlaValue before_end = l->lt(steps, l->broadcast_in_dim(total, cube, {0, 2}));
-      return l->reduce_sum(l->convert(l->and_(passed, before_end), ElementType::kS64), {2});
-    }};
-
-// Weights that are negative, not finite or all zero are not refused: that would wait for the
-// device.
-at::Tensor multinomial(const at::Tensor& self, int64_t samples, bool replacement,
-                       OptionalGenerator generator) {
-  TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
-  TORCH_CHECK(
-      at::isFloatingType(self.scalar_type()),
-      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
-  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
-  const int64_t categories = self.size(-1);
-  TORCH_CHECK(replacement || samples <= categories,
-              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-  TORCH_CHECK(categories <= int64_t{1} << 24, "number of categories cannot exceed 2^24");
-  if (self.numel() == 0) {
-    auto sizes = self.sizes().vec();
-    sizes.back() = samples;
-    return lazy::allocate(sizes, at::kLong, self.device());
-  }
-  if (!replacement || samples == 1) {
-    // The largest w / e over exponential e is w's category with probability w: an exponential race
-    // (Efraimidis & Spirakis 2006).
-    at::Tensor race = lazy::allocate(self.sizes(), self.scalar_type(), self.device());
-    exponential_(race, 1, std::move(generator));
-    race = at::div(self, race);
-    if (samples == 1) return at::argmax(race, -1, /*keepdim=*/true);
-    return std::get<1>(at::topk(race, samples));
-  }
-  const at::Tensor rows = self.dim() == 2 ? self : self.unsqueeze(0);
-  const at::ScalarType compute = lazy::scalar_type(draw_type(self.scalar_type()));
-  const at::Tensor cumulative = at::cumsum(rows, 1, compute);
-  const int64_t sizes[] = {rows.size(0), samples};
-  const Value draws = draw(kUnit, generator, self.device(), element_type(cumulative), sizes);
-  const at::Tensor result = lazy::make(Node::make(kInverseCdf, {lazy::read(cumulative), draws}, {},
-                                                  ShapeRef{ElementType::kS64, sizes}),
-                                       at::kLong, self.device());
-  return self.dim() == 2 ? result : result.squeeze(0);
-}
-
-// --- dropout, rrelu ---
-
-// input, mask, scale.
-const PointwiseOp kMasked{"aten::native_dropout", [](Args x) {
-                            const XlaValue kept = x.b.ne(x[1], x.number(0));
-                            return x.b.select(kept, x[0] * x[2], x[0] * 0);
-                          }};
-
-Value masked(const Value& value, const Value& mask, double scale) {
-  return pointwise(kMasked, {value, mask, scalar_operand(scale, value.type())}, value.type(),
-                   value.shape());
-}
-
-std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& self, double p,
-                                                  std::optional<bool> train) {
-  check_domain("native_dropout", Domain::kFloatOrComplex, self.scalar_type());
-  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  const Value input = lazy::read(self);
-  if (!train.value_or(true)) {
-    return {make_like(input, self),
-            lazy::make(lazy::full(1, ElementType::kPred, span_of(self.sizes())), at::kBool,
-                       self.device())};
-  }
-  const Value mask =
-      formula(kBernoulli, draw_unit(std::nullopt, self), {1 - p}, ElementType::kPred);
-  const double scale = p == 1 ? 0 : 1 / (1 - p);
-  return {make_like(masked(input, mask, scale), self), lazy::make(mask, at::kBool, self.device())};
-}
-
-at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
-  TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type, got ",
-              mask.scalar_type());
-  TORCH_CHECK(mask.sizes() == grad.sizes(), "native_dropout_backward: mask of sizes ", mask.sizes(),
-              " and gradient of sizes ", grad.sizes(), " differ");
-  return make_like(masked(lazy::read(grad), value_of(mask), scale), grad);
-}
-
-// at::dropout makes a mask of the input's dtype in several steps on devices it does not know; one
-// that remembers a bool mask serves both autograd and what runs without.
-at::Tensor dropout(const at::Tensor& self, double p, bool train) {
-  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  if (p == 0 || !train || self.numel() == 0) return self;
-  return std::get<0>(at::native_dropout(self, p, train));
-}
-
-// noise: 1 for a positive element, else uniform in [lower, upper).
-const PointwiseOp kRreluNoise{"aten::rrelu_with_noise", [](Args x) {
-                                const XlaValue slope = x[2] + x[1] * (x[3] - x[2]);
-                                return x.b.select(x.b.le(x[0], x.number(0)), slope, x.number(1));
-                              }};
-const PointwiseOp kProduct{"aten::mul", [](Args x) { return x[0] * x[1]; }};
-
-Value rrelu_value(const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
-                  const at::Scalar& upper, const OptionalGenerator& generator) {
-  TORCH_CHECK(noise.sizes() == self.sizes(),
-              "noise tensor shape must match self tensor shape. Got self.shape = ", self.sizes(),
-              " noise.shape = ", noise.sizes());
-  const ElementType type = element_type(self);
-  const Value drawn = pointwise(kRreluNoise,
-                                {lazy::read(self), draw_unit(generator, self),
-                                 scalar_operand(lower, type), scalar_operand(upper, type)},
-                                type, shape_of(self));
-  fill(noise, drawn);
-  return pointwise(kProduct, {lazy::read(self), drawn}, type, shape_of(self));
-}
-
-at::Scalar mean_slope(const at::Scalar& lower, const at::Scalar& upper) {
-  return (lower.toDouble() + upper.toDouble()) / 2;
-}
-
-at::Tensor rrelu_with_noise(const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
-                            const at::Scalar& upper, bool training, OptionalGenerator generator) {
-  check_domain("rrelu_with_noise", Domain::kFloat, self.scalar_type());
-  if (!training) return at::leaky_relu(self, mean_slope(lower, upper));
-  return make_like(rrelu_value(self, noise, lower, upper, generator), self);
-}
-at::Tensor& rrelu_with_noise_(at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
-                              const at::Scalar& upper, bool training, OptionalGenerator generator) {
-  check_domain("rrelu_with_noise", Domain::kFloat, self.scalar_type());
-  if (!training) return at::leaky_relu_(self, mean_slope(lower, upper));
-  return fill(self, rrelu_value(self, noise, lower, upper, generator));
-}
-
 }  // namespace
 
 XLA_KERNELS(m) {
@@ -615,15 +450,6 @@ XLA_KERNELS(m) {
   m.impl("rand.generator", &rand);
   m.impl("randn", &randn_default);
   m.impl("randn.generator", &randn);
-  m.impl("randperm.generator_out", &randperm_out);
-  m.impl("multinomial", &multinomial);
-  m.impl("dropout", &dropout);
-  m.impl("native_dropout", &native_dropout);
-  m.impl("native_dropout_backward", &native_dropout_backward);
-  m.impl("rrelu_with_noise", &rrelu_with_noise);
-  m.impl("rrelu_with_noise_", &rrelu_with_noise_);
 }
-
-TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { m.impl("dropout", &dropout); }
 
 }  // namespace torch_xla::aten

@@ -41,6 +41,7 @@
 #include <numbers>
 
 #include "aten/elementwise.h"
+#include "lazy/runtime.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -161,6 +162,15 @@ const PointwiseOp kSgn{"aten::sgn", [](Args x) {
                          return x.b.select(x.b.eq(size, zero), x.number(0),
                                            x[0] / x.b.complex(size, zero));
                        }};
+
+// The gradient of sgn on the real line, and other zeros that autograd hopes nobody will look at.
+at::Tensor zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                       std::optional<c10::Layout> /*layout*/, std::optional<c10::Device> device,
+                       std::optional<bool> /*pin_memory*/) {
+  const at::ScalarType type = c10::dtype_or_default(dtype);
+  return lazy::make(lazy::full(0, lazy::element_type(type), span_of(sizes)), type,
+                    lazy::normalize(device.value_or(c10::Device(c10::kXLA))));
+}
 
 const PointwiseOp kSignbit{"aten::signbit", [](Args x) {
                              Builder& b = x.b;
@@ -318,6 +328,7 @@ XLA_KERNELS(m) {
   ROUNDING(trunc, kTrunc);
   structured<UnaryMeta<int64_t>, round_decimals>(
       m, {"round.decimals", "round_.decimals", "round.decimals_out"});
+  m.impl("_efficientzerotensor", &zero_tensor);
   m.impl("abs", &abs);
   m.impl("angle", &angle);
   elementwise<UnaryMeta<>, kConj>(m, {"_conj_physical", "conj_physical_", "conj_physical.out"});

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_errors, check_sample, check_variants, ops, pairs, samples
+import torch.nn.functional as F
+from harness import (
+    DEVICE,
+    FLOAT_FIRST,
+    check_call,
+    check_errors,
+    check_sample,
+    check_variants,
+    ops,
+    pairs,
+    samples,
+)
+
+import torch_xla
+import torch_xla.debug.metrics as met
 
 OPS = ops(
     "logit",
@@ -33,8 +47,10 @@ OPS = ops(
     "tanh",
 )
 
+DTYPES = (*FLOAT_FIRST, torch.complex64)
 
-@pytest.mark.parametrize("op, dtype", pairs(OPS))
+
+@pytest.mark.parametrize("op, dtype", pairs(OPS, DTYPES))
 def test_values(op, dtype):
     for sample in samples(op, dtype, 4 if dtype == torch.float32 else 1):
         check_sample(op, sample, dtype)
@@ -49,3 +65,30 @@ def test_variants(op, dtype):
 @pytest.mark.parametrize("op", [op for op in OPS if op.error_inputs_func], ids=lambda op: op.name)
 def test_errors(op):
     check_errors(op)
+
+
+def test_edges():
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([nan, inf, -inf, 0.0, -0.0, -3.0, 3.0, 0.5, -0.5, 100.0, -100.0])
+    for name in ("relu", "gelu", "silu", "mish", "hardtanh", "hardswish", "hardsigmoid", "elu"):
+        check_call(getattr(F, name), (x.requires_grad_(),))
+    for name in ("leaky_relu", "softplus", "softshrink", "hardshrink", "logsigmoid", "sigmoid"):
+        check_call(getattr(F, name), (x,))
+    for scale in (0.1, 0.2):
+        check_call(lambda x, s=scale: F.threshold(F.leaky_relu(x, s), s, 20.0), (x,))
+
+
+def test_numbers_are_data():
+    """Another slope or limit is another number, not another program."""
+    x = torch.randn(4, 5, device=DEVICE)
+
+    def step(value):
+        y = F.leaky_relu(F.hardtanh(F.elu(x, value), -value, value), value)
+        return F.softplus(y, value).clamp(value / 2, value) * value
+
+    torch_xla.sync()
+    step(0.25).cpu()
+    compiled = met.metric_data("CompileTime")[0]
+    for value in (0.3, 0.4, 1.7):
+        step(value).cpu()
+    assert met.metric_data("CompileTime")[0] == compiled

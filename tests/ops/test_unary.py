@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_errors, check_sample, check_variants, ops, pairs, samples
+from harness import FLOAT_FIRST, check_errors, check_sample, check_variants, ops, pairs, samples
 
 OPS = ops(
     "abs",
@@ -56,8 +56,10 @@ OPS = ops(
     "trunc",
 )
 
+DTYPES = (*FLOAT_FIRST, torch.complex64)
 
-@pytest.mark.parametrize("op, dtype", pairs(OPS))
+
+@pytest.mark.parametrize("op, dtype", pairs(OPS, DTYPES))
 def test_values(op, dtype):
     for sample in samples(op, dtype, 4 if dtype == torch.float32 else 1):
         check_sample(op, sample, dtype)
