@@ -14,7 +14,7 @@
 #include <ATen/ops/ne_meta.h>
 #include <ATen/ops/sub_meta.h>
 
-#include "aten/pointwise.h"
+#include "aten/elementwise.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -93,6 +93,9 @@ struct AddLike {
   }
 
   static at::Tensor& inplace(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+    if (!internal::is_apart(self, other)) {
+      return structured_inplace<Meta, &compute>(self, other, alpha);  // knows whether they overlap
+    }
     if (const Value right = fast_operand(self, other, alpha)) {
       lazy::write(self, plain_result<plain>(self, right));
       return self;
@@ -124,6 +127,9 @@ struct MulLike {
     return structured_functional<Meta, compute>(self, other);
   }
   static at::Tensor& inplace(at::Tensor& self, const at::Tensor& other) {
+    if (!internal::is_apart(self, other)) {
+      return structured_inplace<Meta, compute>(self, other);  // knows whether they overlap
+    }
     if (const Value right = fast_operand(self, other)) {
       lazy::write(self, plain_result<op>(self, right));
       return self;

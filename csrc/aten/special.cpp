@@ -5,6 +5,8 @@
 #include <ATen/ops/erfc_meta.h>
 #include <ATen/ops/erfinv_meta.h>
 #include <ATen/ops/i0_meta.h>
+#include <ATen/ops/igamma_meta.h>
+#include <ATen/ops/igammac_meta.h>
 #include <ATen/ops/lgamma_meta.h>
 #include <ATen/ops/polygamma_meta.h>
 #include <ATen/ops/special_entr_meta.h>
@@ -148,6 +150,76 @@ XlaValue hurwitz_zeta(Builder& b, XlaValue s, XlaValue q) {
 }
 const PointwiseOp kZeta{"aten::special_zeta", [](Args x) { return hurwitz_zeta(x.b, x[0], x[1]); }};
 
+// The regularised incomplete gamma functions P(a, x) and Q(a, x) = 1 - P: the series for P (DLMF
+// 8.11.4) where x < a + 1, elsewhere the continued fraction for Q (8.9.2) by Lentz's method. Each
+// runs until no element that uses it changes any more.
+XlaValue incomplete_gamma(Args args, bool upper) {
+  Builder& b = args.b;
+  const XlaValue a = args[0], x = args[1], zero = args.number(0), one = args.number(1);
+  const double epsilon = stablehlo::epsilon(a.element_type());
+  constexpr int64_t kLimit = 2000;
+  Dims all;
+  for (int64_t i = 0; i < a.rank(); ++i) all.push_back(i);
+  const XlaValue regular =
+      b.and_(b.and_(b.gt(a, zero), b.is_finite(a)), b.and_(b.gt(x, zero), b.is_finite(x)));
+  const XlaValue by_series = b.lt(x, a + 1);
+  auto some = [&](XlaValue where, XlaValue count) {
+    return b.and_(b.reduce_or(where, all), b.lt(count, b.full_like(count, kLimit)));
+  };
+  const XlaValue start = b.scalar(1, ElementType::kS32);
+  auto step_of = [&](XlaValue count) {
+    return b.broadcast_to(b.convert(count, a.element_type()), a.dims());
+  };
+
+  // State: step n, term x^n / ((a+1) ... (a+n)), sum.
+  const XlaValue in_series = b.and_(regular, by_series);
+  auto series_open = [&](const stablehlo::Values& v) {
+    return some(b.and_(in_series, b.gt(v[1], v[2] * epsilon)), v[0]);
+  };
+  auto series_step = [&](const stablehlo::Values& v) -> stablehlo::Values {
+    const XlaValue term = v[1] * x / (a + step_of(v[0]));
+    return {v[0] + 1, term, v[2] + term};
+  };
+  const XlaValue sum = b.while_({start, one, one}, series_open, series_step)[2];
+
+  // State: step n, c, d, the fraction so far, its last factor.
+  const XlaValue in_fraction = b.and_(regular, b.not_(by_series));
+  const XlaValue base = b.select(in_fraction, x + 1 - a, one);
+  const double tiny = stablehlo::min_normal(a.element_type()) / epsilon;
+  auto guarded = [&](XlaValue v) {
+    return b.select(b.lt(b.abs(v), b.full_like(v, tiny)), b.full_like(v, tiny), v);
+  };
+  auto fraction_open = [&](const stablehlo::Values& v) {
+    return some(b.and_(in_fraction, b.gt(b.abs(v[4] - 1), b.full_like(v[4], epsilon))), v[0]);
+  };
+  auto fraction_step = [&](const stablehlo::Values& v) -> stablehlo::Values {
+    const XlaValue n = step_of(v[0]);
+    const XlaValue numerator = n * (a - n), denominator = base + 2 * n;
+    const XlaValue d = 1 / guarded(denominator + numerator * v[2]);
+    const XlaValue c = guarded(denominator + numerator / v[1]);
+    return {v[0] + 1, c, d, v[3] * c * d, c * d};
+  };
+  const XlaValue first = 1 / base;
+  const XlaValue fraction = b.while_({start, b.full_like(a, 1 / tiny), first, first, zero},
+                                     fraction_open, fraction_step)[3];
+
+  const XlaValue safe_x = b.select(regular, x, one), safe_a = b.select(regular, a, one);
+  const XlaValue factor = b.exponential(safe_a * b.log(safe_x) - safe_x - b.lgamma(safe_a));
+  const XlaValue p = factor * sum / safe_a, q = factor * fraction;
+  const XlaValue value = upper ? b.select(by_series, 1 - p, q) : b.select(by_series, p, 1 - q);
+
+  // The edges: P is 1 for an infinite x or a zero a, 0 for a zero x or an infinite a.
+  const XlaValue full = upper ? zero : one, none = upper ? one : zero;
+  const XlaValue bad =
+      b.or_(b.or_(b.not_(b.ge(a, zero)), b.not_(b.ge(x, zero))),
+            b.or_(b.and_(b.eq(a, zero), b.eq(x, zero)), b.and_(b.is_inf(a), b.is_inf(x))));
+  XlaValue result = b.select(regular, value, full);
+  result = b.select(b.or_(b.eq(x, zero), b.is_inf(a)), none, result);
+  return b.select(bad, args.number(std::nan("")), result);
+}
+const PointwiseOp kIgamma{"aten::igamma", [](Args x) { return incomplete_gamma(x, false); }};
+const PointwiseOp kIgammac{"aten::igammac", [](Args x) { return incomplete_gamma(x, true); }};
+
 // psi_n(x) = (-1)^(n+1) n! zeta(n+1, x); the trigamma function by reflection left of 1/2:
 // psi_1(1-x) + psi_1(x) = (pi / sin(pi x))^2.
 const PointwiseOp kPolygamma{
@@ -248,6 +320,8 @@ XLA_KERNELS(m) {
   numeric<META(digamma), kDigamma, Domain::kFloat>(m, FORMS(digamma));
   numeric<META(polygamma), kPolygamma, Domain::kFloat>(m, OUT_FORMS(polygamma));
   numeric<META(special_zeta), kZeta, Domain::kFloat>(m, OUT_FORMS(special_zeta));
+  numeric<META(igamma), kIgamma, Domain::kFloat>(m, FORMS(igamma));
+  numeric<META(igammac), kIgammac, Domain::kFloat>(m, FORMS(igammac));
   numeric<META(i0), kI0, Domain::kFloat>(m, FORMS(i0));
   numeric<META(special_i0e), kI0e, Domain::kFloat>(m, OUT_FORMS(special_i0e));
   numeric<META(special_i1), kI1, Domain::kFloat>(m, OUT_FORMS(special_i1));

@@ -1,4 +1,4 @@
-"""csrc/aten/binary.cpp against CPU."""
+"""csrc/aten/binary.cpp and isin.cpp against CPU."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ OPS = ops(
     "gcd",
     "heaviside",
     "hypot",
+    "isin",
     "lcm",
     "ldexp",
     "logaddexp",

@@ -22,6 +22,8 @@ OPS = ops(
     "erfinv",
     "frexp",
     "i0",
+    "igamma",
+    "igammac",
     "lgamma",
     "mvlgamma",
     "polygamma",
@@ -100,4 +102,9 @@ def test_edges():
         check_call(getattr(torch.special, name), (p,))
     for name in ("erfcx", "log_ndtr", "i0e", "i1e", "i0", "entr", "digamma", "erf", "erfc"):
         check_call(getattr(torch.special, name), (x,))
+    a = torch.tensor([0.0, 0.1, 1.0, 5.0, 50.0, -1.0, inf, nan]).unsqueeze(1)
+    b = torch.tensor([0.0, 0.2, 1.0, 4.0, 60.0, -1.0, inf, nan])
+    for name in ("gammainc", "gammaincc"):
+        check_call(getattr(torch.special, name), (a, b))
+        check_call(getattr(torch.special, name), (a.double(), b.double()))
     check_call(torch.special.zeta, (torch.tensor([[1.0], [0.5], [3.0], [2.5]]), x))
