@@ -63,7 +63,7 @@ int64_t tensor_id(const at::Tensor& tensor) {
 std::vector<bool> need_materialization(const Tensors& tensors) {
   std::vector<bool> result;
   for (const at::Tensor& tensor : tensors) {
-    result.push_back(lazy::is_xla(tensor) && !lazy::DeviceData::of(lazy::read(tensor)));
+    result.push_back(lazy::is_xla(tensor) && lazy::storage_of(tensor).pending());
   }
   return result;
 }
@@ -136,7 +136,9 @@ Tensors tensors_from_aten(const Tensors& tensors, const std::vector<std::string>
 
 uintptr_t unsafe_buffer_pointer(const at::Tensor& tensor) {
   lazy::DeviceData* data = lazy::DeviceData::of(lazy::read(tensor));
-  TORCH_CHECK(data, "the tensor has no buffer: it was not computed yet (torch_xla.sync())");
+  TORCH_CHECK(data,
+              "the tensor has no buffer of its own: it is a view, or was not computed yet "
+              "(torch_xla.sync())");
   return data->buffer().unsafe_pointer();
 }
 
