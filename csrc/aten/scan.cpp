@@ -11,6 +11,44 @@
 namespace torch_xla::aten {
 namespace {
 
+// --- cumsum, cumprod ---
+
+// One window an element, from the start to it: XLA knows this pattern and makes a scan of it for
+// sums and products, which compiles several times faster than scan(). Attribute: dim.
+Results scan_windows(Lowering& l, const Node& n, double neutral,
+                     const stablehlo::BinaryRegion& combine) {
+  Builder& b = l.builder();
+  const ElementType type = n.output().type;
+  const XlaValue x = at_least_one_dim(b.convert(l.operand(0, type), stablehlo::opmath_type(type)));
+  const size_t dim = static_cast<size_t>(n.attributes().integer());
+  if (x.num_elements() == 0) return as_output(l, n, x);
+  stablehlo::Window window;
+  window.size = Dims(x.dims().size(), 1);
+  window.padding_low = Dims(x.dims().size(), 0);
+  window.size[dim] = x.dims()[dim];
+  window.padding_low[dim] = x.dims()[dim] - 1;
+  return as_output(l, n, b.reduce_window(x, b.scalar(neutral, x.element_type()), window, combine));
+}
+
+const Op kCumsum{"aten::cumsum", [](Lowering& l, const Node& n) -> Results {
+                   return scan_windows(
+                       l, n, 0, [&](XlaValue left, XlaValue right) { return l->add(left, right); });
+                 }};
+const Op kCumprod{"aten::cumprod", [](Lowering& l, const Node& n) -> Results {
+                    return scan_windows(l, n, 1, [&](XlaValue left, XlaValue right) {
+                      return l->multiply(left, right);
+                    });
+                  }};
+
+template <class Meta, const Op& op>
+Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
+               std::optional<at::ScalarType>) {
+  return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
+                    it.output_shape());
+}
+
+// --- any other associative operation ---
+
 using stablehlo::Values;
 // Elementwise and associative: what stands left of an element is its first argument.
 using Combine = std::function<Values(const Values&, const Values&)>;
@@ -57,45 +95,15 @@ Values scan(Builder& b, const Values& xs, int64_t dim, const Combine& combine) {
   return result;
 }
 
-// The scan of one operand in the type that PyTorch accumulates in. Attribute: dim.
-Results scan_one(Lowering& l, const Node& n, XlaValue (*combine)(Builder&, XlaValue, XlaValue)) {
-  Builder& b = l.builder();
-  const ElementType type = n.output().type;
-  const XlaValue x = at_least_one_dim(b.convert(l.operand(0, type), stablehlo::opmath_type(type)));
-  const Combine each = [&](const Values& left, const Values& right) {
-    return Values{combine(b, left[0], right[0])};
-  };
-  return as_output(l, n, scan(b, {x}, n.attributes().integer(), each)[0]);
-}
-
-const Op kCumsum{"aten::cumsum", [](Lowering& l, const Node& n) -> Results {
-                   return scan_one(l, n, [](Builder& b, XlaValue left, XlaValue right) {
-                     return b.add(left, right);
-                   });
-                 }};
-const Op kCumprod{"aten::cumprod", [](Lowering& l, const Node& n) -> Results {
-                    return scan_one(l, n, [](Builder& b, XlaValue left, XlaValue right) {
-                      return b.multiply(left, right);
-                    });
-                  }};
-
-template <class Meta, const Op& op>
-Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
-               std::optional<at::ScalarType>) {
-  return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
-                    it.output_shape());
-}
-
 // --- logcumsumexp: log(exp(a) + exp(b)) as max + log1p(exp(min - max)) ---
 
 XlaValue log_add_exp(Builder& b, XlaValue x, XlaValue y) {
   if (stablehlo::is_complex(x.element_type())) {
-    const XlaValue rx = b.real(x), ry = b.real(y);
-    XlaValue top = b.maximum(rx, ry);
-    top = b.convert(b.select(b.is_finite(top), top, b.zeros_like(top)), x.element_type());
-    const XlaValue sum =
-        b.add(b.exponential(b.subtract(x, top)), b.exponential(b.subtract(y, top)));
-    return b.add(b.log(sum), top);
+    // The larger real part leads; its imaginary part is not wrapped.
+    const XlaValue first = b.ge(b.real(x), b.real(y));
+    const XlaValue low = b.select(first, y, x), high = b.select(first, x, y);
+    const XlaValue sum = b.add(high, b.log_plus_one(b.exponential(b.subtract(low, high))));
+    return b.select(b.is_finite(b.real(high)), sum, high);
   }
   const XlaValue low = b.minimum(x, y), high = b.maximum(x, y);
   const XlaValue sum = b.add(high, b.log_plus_one(b.exponential(b.subtract(low, high))));
@@ -104,7 +112,14 @@ XlaValue log_add_exp(Builder& b, XlaValue x, XlaValue y) {
 }
 
 const Op kLogcumsumexp{"aten::_logcumsumexp", [](Lowering& l, const Node& n) -> Results {
-                         return scan_one(l, n, log_add_exp);
+                         Builder& b = l.builder();
+                         const ElementType type = n.output().type;
+                         const XlaValue x =
+                             at_least_one_dim(l.operand(0, stablehlo::opmath_type(type)));
+                         const Combine each = [&](const Values& left, const Values& right) {
+                           return Values{log_add_exp(b, left[0], right[0])};
+                         };
+                         return as_output(l, n, scan(b, {x}, n.attributes().integer(), each)[0]);
                        }};
 
 at::Tensor logcumsumexp(const at::Tensor& self, int64_t dim) {
