@@ -34,24 +34,25 @@ inline bool needs_gradient(
   return false;
 }
 
-// An operator that torch has a derivative for, but whose autograd kernel it generates for nested
-// tensors only: that kernel saves what it needs and runs what comes after it on the key set given.
+// An operator that torch has a derivative for and composes nevertheless. Its generated autograd
+// kernel saves what it needs and runs what comes after it on the key set given; with a kernel of
+// our own on the same key it can be reached under the key of nested tensors only.
 template <class Signature>
 class GeneratedAutograd {
  public:
   explicit GeneratedAutograd(const char* name)
       : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>()),
-        exists_(op_.hasKernelForDispatchKey(kKey)) {}
+        exists_(op_.hasKernelForDispatchKey(c10::DispatchKey::Autograd)) {}
 
   bool exists() const { return exists_; }
   template <class... Args>
   decltype(auto) operator()(c10::DispatchKeySet keys, Args&&... args) const {
-    return op_.redispatch((keys & c10::after_autograd_keyset) | c10::DispatchKeySet(kKey),
+    return op_.redispatch((keys & c10::after_autograd_keyset) |
+                              c10::DispatchKeySet(c10::DispatchKey::AutogradNestedTensor),
                           std::forward<Args>(args)...);
   }
 
  private:
-  static constexpr c10::DispatchKey kKey = c10::DispatchKey::AutogradNestedTensor;
   c10::TypedOperatorHandle<Signature> op_;
   bool exists_;
 };

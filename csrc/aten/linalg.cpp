@@ -47,27 +47,70 @@ XlaValue triangle(Builder& b, const XlaValue& x, bool upper) {
   return b.select(upper ? b.le(row, column) : b.ge(row, column), x, b.zeros_like(x));
 }
 
+// The order of the first leading minor of each matrix that is not positive, found by eliminating
+// column after column below the diagonal, or 0.
+XlaValue first_failure(Builder& b, const XlaValue& a) {
+  const int64_t rank = a.rank(), size = a.dim(rank - 1);
+  Dims batch(a.dims().begin(), a.dims().end() - 2);
+  const Dims along_rows = stablehlo::iota_dims(static_cast<size_t>(rank - 1));
+  Dims along_columns = along_rows;
+  along_columns[along_columns.size() - 1] = rank - 1;
+  const XlaValue none = b.constant(ElementType::kS32, batch, 0);
+  const auto scalar = [&](int64_t value) { return b.scalar(value, ElementType::kS32); };
+  const stablehlo::Values result = b.while_(
+      {scalar(0), a, none},
+      [&](const stablehlo::Values& state) { return b.lt(state[0], scalar(size)); },
+      [&](const stablehlo::Values& state) -> stablehlo::Values {
+        const XlaValue& step = state[0];
+        const XlaValue& matrix = state[1];
+        stablehlo::Values start(static_cast<size_t>(rank), scalar(0));
+        start.back() = step;
+        Dims one = matrix.dims(), column_dims = matrix.dims();
+        one[one.size() - 1] = 1;
+        column_dims.pop_back();
+        const XlaValue column = b.reshape(b.dynamic_slice(matrix, start, one), column_dims);
+        stablehlo::Values at(static_cast<size_t>(rank - 1), scalar(0));
+        at.back() = step;
+        Dims single = column_dims;
+        single[single.size() - 1] = 1;
+        XlaValue pivot = b.reshape(b.dynamic_slice(column, at, single), batch);
+        if (stablehlo::is_complex(pivot.element_type())) pivot = b.real(pivot);
+        const XlaValue positive = b.gt(pivot, b.zeros_like(pivot));
+        const XlaValue fails = b.and_(b.not_(positive), b.eq(state[2], none));
+        const XlaValue order = b.broadcast_to(b.add(step, scalar(1)), batch);
+        const XlaValue divisor =
+            b.convert(b.select(positive, pivot, b.ones_like(pivot)), a.element_type());
+        const XlaValue scaled = b.divide(
+            column, b.broadcast_in_dim(divisor, column_dims, stablehlo::iota_dims(batch.size())));
+        const XlaValue other = stablehlo::is_complex(a.element_type()) ? b.conj(column) : column;
+        const XlaValue product = b.multiply(b.broadcast_in_dim(scaled, a.dims(), along_rows),
+                                            b.broadcast_in_dim(other, a.dims(), along_columns));
+        return {b.add(step, scalar(1)), b.subtract(matrix, product),
+                b.select(fails, order, state[2])};
+      });
+  return result[2];
+}
+
 // Outputs: the factor, and for each matrix the order of the first leading minor that is not
-// positive, or 0. XLA fills what comes from the root of a negative number with NaN.
+// positive, or 0. XLA makes the factor of such a matrix NaN; only then is the order looked for.
 const Op kCholesky{
     "aten::linalg_cholesky_ex", [](Lowering& l, const Node& n) -> Results {
       Builder& b = l.builder();
       const bool upper = n.attributes().boolean();
       const XlaValue a = l.operand(0);
-      const int64_t rank = a.rank(), size = a.dim(rank - 1);
-      if (a.num_elements() == 0) {
-        return {a, b.constant(ElementType::kS32, Dims(n.output(1).dims), 0)};
-      }
+      const XlaValue none = b.constant(ElementType::kS32, Dims(n.output(1).dims), 0);
+      if (a.num_elements() == 0) return {a, none};
       const XlaValue factor = triangle(b, b.cholesky(a, !upper), upper);
-      const XlaValue real = stablehlo::is_complex(factor.element_type()) ? b.real(factor) : factor;
-      const XlaValue row = b.iota(ElementType::kS32, a.dims(), rank - 2);
-      const XlaValue failed =
-          b.and_(b.ne(real, real), b.eq(row, b.iota(ElementType::kS32, a.dims(), rank - 1)));
-      const XlaValue order =
-          b.select(failed, b.add(row, b.ones_like(row)), b.full_like(row, size + 1));
-      const XlaValue first = b.reduce_min(order, {rank - 2, rank - 1});
-      const XlaValue none = b.gt(first, b.full_like(first, size));
-      return {factor, b.select(none, b.zeros_like(first), first)};
+      const XlaValue sum = b.reduce_sum(factor, stablehlo::iota_dims(a.dims().size()));
+      const XlaValue real = stablehlo::is_complex(sum.element_type()) ? b.real(sum) : sum;
+      const stablehlo::Values info = b.if_(
+          b.is_finite(real), [&] { return stablehlo::Values{none}; },
+          [&] {
+            const XlaValue lower = upper ? transpose_matrices(b, a) : a;
+            return stablehlo::Values{first_failure(
+                b, upper && stablehlo::is_complex(a.element_type()) ? b.conj(lower) : lower)};
+          });
+      return {factor, info[0]};
     }};
 
 Values<2> cholesky_ex(Infer<at::meta::structured_linalg_cholesky_ex, 2>& it, const Tensor& self,

@@ -1,6 +1,7 @@
 // Products of matrices and vectors, with and without something to add.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/_trilinear_native.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
@@ -8,6 +9,8 @@
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm_meta.h>
+
+#include <cmath>
 
 #include "aten/product.h"
 
@@ -73,6 +76,17 @@ const Op kAddbmm{"aten::addbmm", [](Lowering& l, const Node& n) -> Results {
                    return scaled_sum(l, n, product);
                  }};
 
+// Attributes: as addmm, then whether the activation is gelu and not relu.
+const Op kAddmmActivation{"aten::_addmm_activation", [](Lowering& l, const Node& n) -> Results {
+                            ir::AttributeReader a = n.attributes();
+                            for (int i = 0; i < 3; ++i) a.boolean();
+                            XlaValue x = lower_add_product(l, n).values[0];
+                            x = l->convert(x, stablehlo::opmath_type(x.element_type()));
+                            const XlaValue y = a.boolean() ? x * (1.0 + l->erf(x * M_SQRT1_2)) * 0.5
+                                                           : l->maximum(x, l->zeros_like(x));
+                            return l->convert(y, n.output().type);
+                          }};
+
 bool is_one(const Scalar& number) {
   return number.isIntegral(false) ? number.toLong() == 1 : number.equal(1.0);
 }
@@ -81,16 +95,18 @@ bool is_zero(const Scalar& number) {
 }
 
 Value add_product(const Op& op, const Tensor& self, const Tensor& a, const Tensor& b,
-                  const Scalar& beta, const Scalar& alpha, ShapeRef output) {
+                  const Scalar& beta, const Scalar& alpha, ShapeRef output,
+                  std::optional<bool> gelu = {}) {
   std::array<Value, 5> operands{value_of(self), value_of(a), value_of(b)};
   size_t count = 3;
   const Scaling scaling{!is_zero(beta), !is_zero(beta) && !is_one(beta), !is_one(alpha)};
   const ElementType type = operands[1].type();
   if (scaling.scale_self) operands[count++] = lazy::scalar(beta, stablehlo::opmath_type(type));
   if (scaling.scale_product) operands[count++] = lazy::scalar(alpha, stablehlo::opmath_type(type));
-  return Node::make(op, std::span(operands.data(), count),
-                    Attributes::of(scaling.add_self, scaling.scale_self, scaling.scale_product),
-                    std::span(&output, 1));
+  Attributes attributes =
+      Attributes::of(scaling.add_self, scaling.scale_self, scaling.scale_product);
+  if (gelu) attributes.add(*gelu);
+  return Node::make(op, std::span(operands.data(), count), attributes, std::span(&output, 1));
 }
 
 void check_not_bool(const char* name, const Tensor& tensor) {
@@ -180,6 +196,17 @@ Tensor addmm(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar&
   return structured_functional<at::meta::structured_addmm, &addmm_compute>(self, a, b, beta, alpha);
 }
 
+Value addmm_activation(Infer<at::meta::structured__addmm_activation, 1>& it, const Tensor& self,
+                       const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
+                       bool gelu) {
+  check_same_dtype(a, b);
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
+                              "\"_addmm_activation\" not implemented for '", self.scalar_type(),
+                              "'");
+  check_expands(self, it.output().sizes());
+  return add_product(kAddmmActivation, self, a, b, beta, alpha, it.output_shape(), gelu);
+}
+
 Value baddbmm_compute(Infer<at::meta::structured_baddbmm, 1>& it, const Tensor& self,
                       const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
   check_same_dtype(a, b);
@@ -257,6 +284,15 @@ Tensor addbmm(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar
                     a.scalar_type(), device_of({a, b, self}));
 }
 
+// As on CPU, an input that was broadcast grows to the result.
+Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+                const Scalar& alpha) {
+  const Tensor result = torch_xla::aten::addbmm(self, a, b, beta, alpha);
+  if (self.sizes() != result.sizes()) self.resize_(result.sizes());
+  lazy::write(self, lazy::read(result));
+  return self;
+}
+
 // --- int8 product with an int32 result ---
 
 const Op kIntMm{"aten::_int_mm", [](Lowering& l, const Node&) -> Results {
@@ -291,10 +327,13 @@ XLA_KERNELS(m) {
   structured<structured_addmm, &addmm_compute>(m, {nullptr, "addmm_", "addmm.out"});
   structured<structured_baddbmm, &baddbmm_compute>(m, {"baddbmm", "baddbmm_", "baddbmm.out"});
   structured<structured_addmv, &addmv_compute>(m, {"addmv", "addmv_", "addmv.out"});
+  structured<structured__addmm_activation, &addmm_activation>(
+      m, {"_addmm_activation", nullptr, "_addmm_activation.out"});
   m.impl("mv", mv);
   m.impl("dot", dot);
   m.impl("vdot", vdot);
   m.impl("addbmm", addbmm);
+  m.impl("addbmm_", addbmm_);
   m.impl("_int_mm", int_mm);
   m.impl("_trilinear", at::native::_trilinear);  // a composition
 }

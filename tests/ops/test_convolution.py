@@ -1,0 +1,122 @@
+"""csrc/aten/convolution.cpp against CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import DEVICE, check_call, check_errors, check_sample, ops, pairs, samples
+
+OPS = ops(
+    "nn.functional.conv1d",
+    "nn.functional.conv2d",
+    "nn.functional.conv3d",
+    "nn.functional.conv_transpose1d",
+    "nn.functional.conv_transpose2d",
+    "nn.functional.conv_transpose3d",
+)
+
+
+@pytest.mark.parametrize("op, dtype", pairs(OPS))
+def test_values(op, dtype):
+    for sample in samples(op, dtype, 5 if dtype == torch.float32 else 2):
+        check_sample(op, sample, dtype)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.error_inputs_func], ids=lambda op: op.name)
+def test_errors(op):
+    check_errors(op)
+
+
+def tensor(*sizes, dtype=torch.float32):
+    return torch.randn(*sizes, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+GEOMETRIES = [
+    dict(),
+    dict(stride=2),
+    dict(stride=2, padding=1),
+    dict(padding=2, dilation=2),
+    dict(stride=3, padding=1, dilation=2, groups=2),
+    dict(padding=(1, 2), groups=4),
+    dict(padding="same"),
+    dict(padding="valid", stride=2),
+]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_geometry(geometry):
+    groups = geometry.get("groups", 1)
+    check_call(
+        lambda *args: F.conv2d(*args, **geometry),
+        (tensor(2, 4, 9, 8), tensor(8, 4 // groups, 3, 3), tensor(8)),
+    )
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        dict(),
+        dict(stride=2, output_padding=1),
+        dict(stride=3, padding=1, dilation=2, output_padding=2),
+        dict(stride=2, groups=2),
+        dict(dilation=3, output_padding=2),
+    ],
+    ids=str,
+)
+def test_transposed(geometry):
+    groups = geometry.get("groups", 1)
+    check_call(
+        lambda *args: F.conv_transpose2d(*args, **geometry),
+        (tensor(2, 4, 5, 4), tensor(4, 6 // groups, 3, 2), tensor(6)),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("which", ["input", "weight", "both"])
+def test_channels_last(dtype, which):
+    x, w = tensor(2, 3, 6, 5, dtype=dtype), tensor(4, 3, 3, 3, dtype=dtype)
+    last = torch.channels_last
+    x = x if which == "weight" else x.detach().to(memory_format=last).requires_grad_()
+    w = w if which == "input" else w.detach().to(memory_format=last).requires_grad_()
+    check_call(F.conv2d, (x, w))
+
+
+def test_channels_last_3d():
+    x = torch.randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d).requires_grad_()
+    check_call(F.conv3d, (x, tensor(4, 3, 2, 2, 2)))
+
+
+def test_empty_batch():
+    check_call(F.conv2d, (tensor(0, 3, 6, 5), tensor(4, 3, 3, 3), tensor(4)))
+
+
+def test_gradient_of_gradient():
+    def penalty(x, w):
+        y = F.conv2d(x, w, stride=2, padding=1)
+        grads = torch.autograd.grad(y.square().sum(), (x, w), create_graph=True)
+        return sum(g.square().sum() for g in grads)
+
+    check_call(penalty, (tensor(1, 2, 5, 5), tensor(3, 2, 3, 3)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w: F.conv2d(x, w.double()),
+        lambda x, w: F.conv2d(x, w, torch.ones(5, device=DEVICE)),
+        lambda x, w: F.conv2d(x, w, torch.ones(4, device=DEVICE).double()),
+        lambda x, w: F.conv2d(x[:, :2], w),
+        lambda x, w: F.conv2d(x, w, stride=0),
+        lambda x, w: F.conv2d(x, w, padding=-1),
+        lambda x, w: F.conv2d(x, w, groups=2),
+        lambda x, w: F.conv2d(x[:, :, :2, :2], w),
+        lambda x, w: F.conv2d(x, w.cpu()),
+        lambda x, w: F.conv2d(x[0, 0], w),
+        lambda x, w: F.conv2d(x.bool(), w.bool()),
+        lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1), output_padding=3),
+    ],
+)
+def test_mismatches_raise(call):
+    with pytest.raises(RuntimeError):
+        call(torch.randn(1, 3, 6, 6, device=DEVICE), torch.randn(4, 3, 3, 3, device=DEVICE))

@@ -1,0 +1,174 @@
+"""csrc/aten/matmul.cpp, linear.cpp and broadcast_matmul.cpp against CPU."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import (
+    DEVICE,
+    check_call,
+    check_errors,
+    check_sample,
+    check_variants,
+    ops,
+    pairs,
+    samples,
+)
+
+PRODUCTS = ops("mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm")
+COMPOSED = ops("matmul", "__rmatmul__", "einsum", "inner", "outer", "tensordot", "addr")
+OPS = PRODUCTS + COMPOSED + ops("nn.functional.linear", "nn.functional.bilinear")
+
+
+@pytest.mark.parametrize("op, dtype", pairs(OPS))
+def test_values(op, dtype):
+    for sample in samples(op, dtype, 6 if dtype == torch.float32 else 2):
+        check_sample(op, sample, dtype)
+
+
+@pytest.mark.parametrize("op, dtype", pairs(PRODUCTS, [torch.complex64, torch.uint8, torch.int32]))
+def test_other_dtypes(op, dtype):
+    for sample in samples(op, dtype, 2):
+        check_sample(op, sample, dtype)
+
+
+@pytest.mark.parametrize("op, dtype", pairs(PRODUCTS, [torch.float32]))
+def test_variants(op, dtype):
+    for sample in samples(op, dtype, 2):
+        check_variants(op, sample, dtype)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.error_inputs_func], ids=lambda op: op.name)
+def test_errors(op):
+    check_errors(op)
+
+
+def tensor(*sizes, dtype=torch.float32):
+    return torch.randn(*sizes, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((3,), (3, 4)),
+        ((5, 2, 3), (3,)),
+        ((3,), (5, 3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)),
+        ((5, 2, 3), (5, 3, 4)),
+        ((1, 2, 3), (5, 3, 4)),
+        ((2, 1, 2, 3), (5, 3, 4)),
+        ((2, 5, 2, 3), (1, 1, 3, 4)),
+        ((2, 5, 2, 0), (2, 5, 0, 4)),
+        ((0, 2, 3), (0, 3, 4)),
+    ],
+)
+def test_matmul_broadcasts(a, b):
+    check_call(torch.matmul, (tensor(*a), tensor(*b)))
+
+
+def test_gradient_of_gradient():
+    def twice(function):
+        def penalty(*args):
+            result = function(*args)
+            grads = torch.autograd.grad(result.square().sum(), args, create_graph=True)
+            return sum(g.square().sum() for g in grads)
+
+        return penalty
+
+    check_call(twice(torch.matmul), (tensor(4, 2, 3), tensor(3, 5)))
+    check_call(twice(torch.matmul), (tensor(4, 1, 2, 3), tensor(4, 3, 5)))
+    check_call(twice(torch.matmul), (tensor(4, 2, 3), tensor(3)))
+    check_call(twice(F.linear), (tensor(4, 2, 3), tensor(5, 3), tensor(5)))
+
+
+def test_forward_mode():
+    x, w, t = torch.randn(2, 4, 3), torch.randn(5, 3), torch.randn(2, 4, 3)
+
+    def tangent(x, w, t):
+        return torch.func.jvp(lambda x: F.linear(x, w) @ w, (x,), (t,))[1]
+
+    check_call(tangent, (x, w, t), native=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("sizes", [(4,), (2, 4), (3, 2, 4), (2, 0, 4), (2, 3, 2, 4)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear(dtype, sizes, bias):
+    args = (tensor(*sizes, dtype=dtype), tensor(5, 4, dtype=dtype))
+    check_call(F.linear, args + ((tensor(5, dtype=dtype),) if bias else ()))
+
+
+def test_only_wanted_gradients():
+    x, w = torch.randn(3, 2, 4, device=DEVICE), torch.randn(5, 4, device=DEVICE)
+    bias = torch.randn(5, device=DEVICE, requires_grad=True)
+    F.linear(x, w, bias).sum().backward()
+    assert bias.grad.tolist() == [6.0] * 5
+    assert x.grad is None and w.grad is None
+
+
+def test_zero_beta_ignores_what_is_added():
+    nan = torch.full((2, 2), math.nan)
+    x = torch.eye(2)
+    check_call(lambda c, x: torch.addmm(c, x, x, beta=0), (nan, x))
+    check_call(lambda c, x: torch.baddbmm(c[None], x[None], x[None], beta=0.0), (nan, x))
+    check_call(lambda c, x: torch.addmv(c[0], x, x[0], beta=0), (nan, x))
+
+
+def test_scaling_does_not_recompile():
+    import torch_xla
+    import torch_xla.debug.metrics as met
+
+    x = torch.rand(4, 4, device=DEVICE)
+    torch_xla.sync()
+
+    def step(beta, alpha):
+        y = torch.addmm(x, x, x, beta=beta, alpha=alpha)
+        torch_xla.sync()
+        return y.cpu()
+
+    step(0.5, 0.25)
+    before = met.metric_data("CompileTime")[0]
+    host = x.cpu()
+    expected = torch.addmm(host, host, host, beta=0.125, alpha=3.5)
+    assert torch.allclose(step(0.125, 3.5), expected, atol=1e-5)
+    assert met.metric_data("CompileTime")[0] == before
+
+
+def test_halves_accumulate_in_f32():
+    x = torch.full((1, 4096), 0.1, dtype=torch.bfloat16)
+    expected = (x.double() @ x.double().t()).bfloat16()
+    assert torch.equal((x.to(DEVICE) @ x.t().to(DEVICE)).cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.mm(x.double()),
+        lambda x: torch.addmm(x.double(), x, x),
+        lambda x: torch.bmm(x[None], x[None].double()),
+        lambda x: torch.dot(x[0], x[0].double()),
+        lambda x: torch.mv(x, x[0].double()),
+        lambda x: torch.matmul(x[None], x[None].double()),
+        lambda x: F.linear(x, x.double()),
+        lambda x: F.linear(x, x[:, :2]),
+        lambda x: F.linear(x, x, x[0, :2]),
+        lambda x: x.bool().mm(x.bool()),
+        lambda x: x.mm(x[:2]),
+        lambda x: x.mm(x.cpu()),
+    ],
+)
+def test_mismatches_raise(call):
+    with pytest.raises(RuntimeError):
+        call(torch.randn(3, 3, device=DEVICE))
+
+
+def test_int8_product():
+    a = torch.randint(-128, 128, (17, 24), dtype=torch.int8)
+    b = torch.randint(-128, 128, (24, 8), dtype=torch.int8)
+    check_call(torch._int_mm, (a, b))
