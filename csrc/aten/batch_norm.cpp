@@ -1,7 +1,5 @@
 // Normalization over the batch and the places, one mean and variance a channel (dim 1).
 
-#include <ATen/ops/empty.h>
-
 #include "aten/normalization.h"
 #include "aten/pointwise.h"
 
@@ -17,16 +15,11 @@ Dims but_channels(XlaValue x) {
   return dims;
 }
 
-XlaValue by_channel(Builder& b, XlaValue value, const Dims& full) {
-  return b.broadcast_in_dim(b.reshape(value, {full[1]}), full, {1});
-}
-
 // Reads a node's operands in the order in which the kernel gave them.
 class Operands {
  public:
   Operands(Lowering& l, ElementType compute) : l_(l), compute_(compute) {}
   XlaValue next() { return l_.operand(position_++, compute_); }
-  // [channels], whatever its dims.
   XlaValue next_if(bool present) { return present ? next() : XlaValue(); }
 
  private:

@@ -51,6 +51,10 @@ Moments moments(Builder& b, XlaValue x, const Dims& dims) {
   return {mean, b.reduce_sum(b.multiply(centred, centred), dims)};
 }
 
+XlaValue by_channel(Builder& b, XlaValue value, const Dims& full) {
+  return b.broadcast_in_dim(b.reshape(value, {full[1]}), full, {1});
+}
+
 XlaValue inverse_deviation(Builder& b, XlaValue variance, XlaValue epsilon) {
   return b.rsqrt(b.add(variance, b.broadcast_to(epsilon, variance.dims())));
 }
@@ -179,11 +183,6 @@ Gradients native_layer_norm_backward(const at::Tensor& grad, const at::Tensor& i
 }
 
 // --- group_norm: x as [n, groups, channels of a group * places], normalized over the last ---
-
-// [channels] against x of [n, channels, places...].
-XlaValue by_channel(Builder& b, XlaValue value, const Dims& full) {
-  return b.broadcast_in_dim(b.reshape(value, {full[1]}), full, {1});
-}
 
 // [n, groups] against x of [n, channels, places...].
 XlaValue by_group(Builder& b, XlaValue value, XlaValue grouped, const Dims& full) {

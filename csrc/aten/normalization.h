@@ -60,6 +60,9 @@ Moments moments(Builder& b, XlaValue x, const Dims& dims);
 // Lowering: how many elements of `x` become one when `dims` are reduced.
 int64_t count_over(XlaValue x, const Dims& dims);
 
+// Lowering: `value`, one element a channel, against an x of [n, channels, places...] = `full`.
+XlaValue by_channel(Builder& b, XlaValue value, const Dims& full);
+
 // Lowering: 1 / sqrt(variance + epsilon); `epsilon` has rank 0.
 XlaValue inverse_deviation(Builder& b, XlaValue variance, XlaValue epsilon);
 
