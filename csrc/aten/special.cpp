@@ -208,14 +208,16 @@ XlaValue incomplete_gamma(Args args, bool upper) {
   const XlaValue p = factor * sum / safe_a, q = factor * fraction;
   const XlaValue value = upper ? b.select(by_series, 1 - p, q) : b.select(by_series, p, 1 - q);
 
-  // The edges: P is 1 for an infinite x or a zero a, 0 for a zero x or an infinite a.
+  // The edges: P is 1 for an infinite x or a zero a, 0 for a zero x or an infinite a. Where two
+  // meet, the order is PyTorch's.
   const XlaValue full = upper ? zero : one, none = upper ? one : zero;
-  const XlaValue bad =
-      b.or_(b.or_(b.not_(b.ge(a, zero)), b.not_(b.ge(x, zero))),
-            b.or_(b.and_(b.eq(a, zero), b.eq(x, zero)), b.and_(b.is_inf(a), b.is_inf(x))));
-  XlaValue result = b.select(regular, value, full);
-  result = b.select(b.or_(b.eq(x, zero), b.is_inf(a)), none, result);
-  return b.select(bad, args.number(std::nan("")), result);
+  const XlaValue nan = args.number(std::nan(""));
+  XlaValue result = b.select(regular, value, nan);
+  result = b.select(b.is_inf(x), full, result);
+  result = b.select(b.is_inf(a), b.select(b.is_inf(x), nan, none), result);
+  result = b.select(b.eq(x, zero), none, result);
+  result = b.select(b.eq(a, zero), b.select(b.gt(x, zero), full, nan), result);
+  return b.select(b.or_(b.lt(a, zero), b.lt(x, zero)), nan, result);
 }
 const PointwiseOp kIgamma{"aten::igamma", [](Args x) { return incomplete_gamma(x, false); }};
 const PointwiseOp kIgammac{"aten::igammac", [](Args x) { return incomplete_gamma(x, true); }};
