@@ -21,9 +21,8 @@ const Op kPositions{"aten::nonzero", [](Lowering& l, const Node&) -> Results {
                       const XlaValue rank = running_sum(b, b.convert(kept, ElementType::kS32));
                       const XlaValue count = b.slice(rank, {flat[0] - 1}, flat);
                       // The others are sent past the end, where they are dropped.
-                      const XlaValue place =
-                          b.select(kept, b.subtract(rank, b.ones_like(rank)),
-                                   b.full_like(rank, flat[0]));
+                      const XlaValue place = b.select(kept, b.subtract(rank, b.ones_like(rank)),
+                                                      b.full_like(rank, flat[0]));
                       const XlaValue positions =
                           scatter_at(b, b.zeros_like(rank), {place}, {0},
                                      b.iota(ElementType::kS32, flat, 0), Combine::kSet);
@@ -71,8 +70,7 @@ XlaValue coordinates(Builder& b, XlaValue flat, std::span<const int64_t> sizes) 
 }
 
 const Op kCoordinates{"aten::nonzero", [](Lowering& l, const Node& n) -> Results {
-                        const XlaValue flat =
-                            l->slice(l.operand(0), {0}, {n.output().dims[0]});
+                        const XlaValue flat = l->slice(l.operand(0), {0}, {n.output().dims[0]});
                         return coordinates(l.builder(), flat, n.attributes().list());
                       }};
 
@@ -95,8 +93,7 @@ at::Tensor nonzero(const at::Tensor& self) {
 }
 
 const Op kSelected{"aten::masked_select", [](Lowering& l, const Node& n) -> Results {
-                     const XlaValue positions =
-                         l->slice(l.operand(1), {0}, {n.output().dims[0]});
+                     const XlaValue positions = l->slice(l.operand(1), {0}, {n.output().dims[0]});
                      const XlaValue x = l.operand(0);
                      return gather_at(l.builder(), l->reshape(x, {x.num_elements()}), {positions},
                                       {0});
@@ -104,8 +101,7 @@ const Op kSelected{"aten::masked_select", [](Lowering& l, const Node& n) -> Resu
 
 at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
   static lazy::metrics::Counter counter("aten::masked_select");
-  TORCH_CHECK(mask.scalar_type() == at::kBool,
-              "masked_select: expected BoolTensor for mask");
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   TORCH_CHECK(self.device() == mask.device(),
               "masked_select(): self and mask expected to be on the same device, but got self on ",
               self.device(), " and mask on ", mask.device());
@@ -126,19 +122,19 @@ at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
 
 // nonzero of a size given beforehand, so that nothing is waited for. Operands: positions, their
 // number, what fills the rest. Attribute: sizes.
-const Op kStaticCoordinates{
-    "aten::nonzero_static", [](Lowering& l, const Node& n) -> Results {
-      Builder& b = l.builder();
-      const Dims dims(n.output().dims);
-      XlaValue flat = l.operand(0);
-      const int64_t known = std::min(dims[0], flat.dim(0));
-      flat = b.slice(flat, {0}, {known});
-      flat = b.pad(flat, b.scalar(0, flat.element_type()), {0}, {dims[0] - known});
-      const XlaValue rows = coordinates(b, flat, n.attributes().list());
-      const XlaValue row = b.iota(ElementType::kS32, dims, 0);
-      return b.select(b.lt(row, b.broadcast_to(l.operand(1), dims)), rows,
-                      b.broadcast_to(l.operand(2), dims));
-    }};
+const Op kStaticCoordinates{"aten::nonzero_static", [](Lowering& l, const Node& n) -> Results {
+                              Builder& b = l.builder();
+                              const Dims dims(n.output().dims);
+                              XlaValue flat = l.operand(0);
+                              const int64_t known = std::min(dims[0], flat.dim(0));
+                              flat = b.slice(flat, {0}, {known});
+                              flat = b.pad(flat, b.scalar(0, flat.element_type()), {0},
+                                           {dims[0] - known});
+                              const XlaValue rows = coordinates(b, flat, n.attributes().list());
+                              const XlaValue row = b.iota(ElementType::kS32, dims, 0);
+                              return b.select(b.lt(row, b.broadcast_to(l.operand(1), dims)), rows,
+                                              b.broadcast_to(l.operand(2), dims));
+                            }};
 
 at::Tensor nonzero_static(const at::Tensor& self, int64_t size, int64_t fill_value) {
   TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
@@ -149,29 +145,28 @@ at::Tensor nonzero_static(const at::Tensor& self, int64_t size, int64_t fill_val
     result = lazy::full(fill_value, shape.type, shape.dims);
   } else {
     const ir::NodePtr positions = positions_node(value_of(self));
-    result = Node::make(kStaticCoordinates,
-                        {Value(positions, 0), Value(positions, 1),
-                         lazy::scalar(fill_value, ElementType::kS64)},
-                        Attributes::of(span_of(self.sizes())), shape);
+    result = Node::make(
+        kStaticCoordinates,
+        {Value(positions, 0), Value(positions, 1), lazy::scalar(fill_value, ElementType::kS64)},
+        Attributes::of(span_of(self.sizes())), shape);
   }
   return lazy::make(result, at::kLong, self.device());
 }
 
 // --- repeat_interleave: i as often as repeats[i] says ---
 
-const Op kSumAndMin{"aten::repeat_interleave", [](Lowering& l, const Node&) -> Results {
-                      const XlaValue x = l.operand(0, ElementType::kS64);
-                      return l->concatenate({l->reshape(l->reduce_sum(x, {0}), {1}),
-                                             l->reshape(l->reduce_min(x, {0}), {1})},
-                                            0);
-                    }};
-const Op kRepeatInterleave{
-    "aten::repeat_interleave", [](Lowering& l, const Node& n) -> Results {
-      Builder& b = l.builder();
-      const XlaValue ends = running_sum(b, l.operand(0, ElementType::kS64));
-      const XlaValue i = b.iota(ElementType::kS64, Dims(n.output().dims), 0);
-      return b.convert(search_sorted(b, ends, i, true), n.output().type);
+const Op kSumAndMin{
+    "aten::repeat_interleave", [](Lowering& l, const Node&) -> Results {
+      const XlaValue x = l.operand(0, ElementType::kS64);
+      return l->concatenate(
+          {l->reshape(l->reduce_sum(x, {0}), {1}), l->reshape(l->reduce_min(x, {0}), {1})}, 0);
     }};
+const Op kRepeatInterleave{"aten::repeat_interleave", [](Lowering& l, const Node& n) -> Results {
+                             Builder& b = l.builder();
+                             const XlaValue ends = running_sum(b, l.operand(0, ElementType::kS64));
+                             const XlaValue i = b.iota(ElementType::kS64, Dims(n.output().dims), 0);
+                             return b.convert(search_sorted(b, ends, i, true), n.output().type);
+                           }};
 
 // A few numbers that the shape depends on.
 std::vector<int64_t> wait_for_numbers(const Value& value, c10::Device device) {
@@ -205,19 +200,18 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
 
 // --- bincount ---
 
-const Op kRange{"aten::bincount", [](Lowering& l, const Node&) -> Results {
-                  const XlaValue x = l.operand(0, ElementType::kS64);
-                  return l->concatenate({l->reshape(l->reduce_min(x, {0}), {1}),
-                                         l->reshape(l->reduce_max(x, {0}), {1})},
-                                        0);
-                }};
+const Op kRange{
+    "aten::bincount", [](Lowering& l, const Node&) -> Results {
+      const XlaValue x = l.operand(0, ElementType::kS64);
+      return l->concatenate(
+          {l->reshape(l->reduce_min(x, {0}), {1}), l->reshape(l->reduce_max(x, {0}), {1})}, 0);
+    }};
 const Op kBincount{"aten::bincount", [](Lowering& l, const Node& n) -> Results {
                      Builder& b = l.builder();
                      const ElementType type = n.output().type;
                      const XlaValue x = l.operand(0);
-                     const XlaValue weights = l.num_operands() == 2
-                                                  ? l.operand(1, type)
-                                                  : b.constant(type, x.dims(), 1);
+                     const XlaValue weights =
+                         l.num_operands() == 2 ? l.operand(1, type) : b.constant(type, x.dims(), 1);
                      return scatter_at(b, b.constant(type, Dims(n.output().dims), 0), {x}, {0},
                                        weights, Combine::kAdd);
                    }};
@@ -243,7 +237,7 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
       self.device());
   TORCH_CHECK(range[0] >= 0, "bincount only supports 1-d non-negative integral inputs.");
   const int64_t bins = std::max(range[1] + 1, minlength);
-  const at::ScalarType type = !weighted                             ? at::kLong
+  const at::ScalarType type = !weighted                              ? at::kLong
                               : weights->scalar_type() == at::kFloat ? at::kFloat
                                                                      : at::kDouble;
   c10::SmallVector<Value, 2> operands{value_of(self)};

@@ -6,10 +6,11 @@ namespace torch_xla::aten {
 namespace {
 
 void check_index_type(const char* function, const at::Tensor& indices) {
-  TORCH_CHECK(indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt,
-              "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-              "Long, Int; but got ",
-              indices.toString(), " instead (while checking arguments for ", function, ")");
+  TORCH_CHECK(
+      indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt,
+      "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+      "Long, Int; but got ",
+      indices.toString(), " instead (while checking arguments for ", function, ")");
 }
 
 // --- embedding: weight[indices] ---
@@ -23,13 +24,14 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
   check_index_type("embedding", indices);
   TORCH_CHECK(weight.size(0) > 0 || indices.numel() == 0,
               "index_select(): self indexing axis dim should be positive");
+  const Value index = value_of(indices);
+  TORCH_CHECK_INDEX(!known_outside(index, 0, weight.size(0)), "index out of range in self");
   c10::SmallVector<int64_t, 6> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
   const ShapeRef shape{element_type(weight), {sizes.data(), sizes.size()}};
-  const Value result =
-      shape.num_elements() == 0
-          ? lazy::full(0, shape.type, shape.dims)
-          : Value(Node::make(kEmbedding, {value_of(weight), value_of(indices)}, {}, shape));
+  const Value result = shape.num_elements() == 0
+                           ? lazy::full(0, shape.type, shape.dims)
+                           : Value(Node::make(kEmbedding, {value_of(weight), index}, {}, shape));
   return lazy::make(result, weight.scalar_type(), device_of({weight, indices}));
 }
 
@@ -109,9 +111,9 @@ const Op kEmbeddingRenorm{
       const XlaValue x = l.operand(0, compute);
       const int64_t rows = x.dim(0), count = l.operand(1).num_elements();
       const XlaValue indices = index_type(b, b.reshape(l.operand(1), {count}), rows);
-      const XlaValue named = scatter_at(b, b.constant(ElementType::kPred, {rows}, 0), {indices},
-                                        {0}, b.constant(ElementType::kPred, {count}, 1),
-                                        Combine::kSet);
+      const XlaValue named =
+          scatter_at(b, b.constant(ElementType::kPred, {rows}, 0), {indices}, {0},
+                     b.constant(ElementType::kPred, {count}, 1), Combine::kSet);
       const XlaValue norm = row_norms(b, x, p);
       const XlaValue greatest = b.broadcast_to(l.operand(2, compute), norm.dims());
       // torch adds 1e-7 to the norm, so that it does not divide by zero.
@@ -129,10 +131,11 @@ at::Tensor& embedding_renorm_(at::Tensor& self, const at::Tensor& indices, doubl
   check_index_type("embedding_renorm_", indices);
   if (self.numel() == 0 || indices.numel() == 0) return self;
   const ElementType compute = stablehlo::opmath_type(element_type(self));
-  lazy::write(self, Value(Node::make(
-                        kEmbeddingRenorm,
-                        {value_of(self), value_of(indices), lazy::scalar(max_norm, compute)},
-                        Attributes::of(norm_type), ShapeRef{element_type(self), span_of(self.sizes())})));
+  lazy::write(
+      self,
+      Value(Node::make(
+          kEmbeddingRenorm, {value_of(self), value_of(indices), lazy::scalar(max_norm, compute)},
+          Attributes::of(norm_type), ShapeRef{element_type(self), span_of(self.sizes())})));
   return self;
 }
 

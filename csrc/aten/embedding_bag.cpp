@@ -52,8 +52,7 @@ const Op kEmbeddingBag{
           scatter_at(b, b.constant(ElementType::kS32, {bags}, 0), {bag}, {0},
                      b.constant(ElementType::kS32, bag.dims(), 1), Combine::kAdd);
       const Dims dims(out.dims);
-      const XlaValue empty =
-          down_columns(b, b.eq(sizes, b.zeros_like(sizes)), dims);
+      const XlaValue empty = down_columns(b, b.eq(sizes, b.zeros_like(sizes)), dims);
       XlaValue result, maxima = b.constant(ElementType::kS64, Dims(n.output(3).dims), 0);
       if (mode == Mode::kMax) {
         const XlaValue lowest = b.broadcast_to(b.min_value(compute), dims);
@@ -79,9 +78,9 @@ const Op kEmbeddingBag{
               b.convert(sizes, n.output(2).type), b.convert(maxima, n.output(3).type)};
     }};
 
-void check_arguments(const at::Tensor& weight, const at::Tensor& indices,
-                     const at::Tensor& offsets, int64_t mode,
-                     const std::optional<at::Tensor>& weights, bool include_last_offset) {
+void check_arguments(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets,
+                     int64_t mode, const std::optional<at::Tensor>& weights,
+                     bool include_last_offset) {
   for (const at::Tensor* tensor : {&indices, &offsets}) {
     TORCH_CHECK(tensor->scalar_type() == at::kLong || tensor->scalar_type() == at::kInt,
                 "Expected tensor for argument 'indices' or 'offsets' to have one of the following "
@@ -114,7 +113,8 @@ FourTensors embedding_bag(const at::Tensor& weight, const at::Tensor& indices,
   check_arguments(weight, indices, offsets, mode, per_sample_weights, include_last_offset);
   const c10::Device device = device_of({weight, indices, offsets});
   const int64_t bags = offsets.size(0) - (include_last_offset ? 1 : 0);
-  const at::ScalarType index_dtype = c10::promoteTypes(indices.scalar_type(), offsets.scalar_type());
+  const at::ScalarType index_dtype =
+      c10::promoteTypes(indices.scalar_type(), offsets.scalar_type());
   const ElementType index = lazy::element_type(index_dtype);
   const std::array<int64_t, 2> out{bags, weight.size(1)};
   const std::array<int64_t, 1> of_index{indices.size(0)}, of_bag{bags};
@@ -128,7 +128,8 @@ FourTensors embedding_bag(const at::Tensor& weight, const at::Tensor& indices,
       results[i] = lazy::make(lazy::full(0, shapes[i].type, shapes[i].dims), device);
     }
   } else {
-    TORCH_CHECK_INDEX(weight.size(0) > 0, "index out of range in self");
+    TORCH_CHECK_INDEX(weight.size(0) > 0 && !known_outside(value_of(indices), 0, weight.size(0)),
+                      "index out of range in self");
     c10::SmallVector<Value, 4> operands{value_of(weight), value_of(indices), value_of(offsets)};
     if (per_sample_weights && per_sample_weights->defined()) {
       operands.push_back(value_of(*per_sample_weights));
@@ -184,9 +185,8 @@ const Op kEmbeddingBagBackward{
                            b.full_like(indices, dims[0]), indices);
       }
       if (by_frequency) {
-        const XlaValue counts =
-            scatter_at(b, b.constant(compute, {dims[0]}, 0), {indices}, {0},
-                       b.constant(compute, indices.dims(), 1), Combine::kAdd);
+        const XlaValue counts = scatter_at(b, b.constant(compute, {dims[0]}, 0), {indices}, {0},
+                                           b.constant(compute, indices.dims(), 1), Combine::kAdd);
         rows = b.divide(rows, down_columns(b, gather_at(b, counts, {indices}, {0}), rows.dims()));
       }
       return b.convert(scatter_at(b, zeros, {indices}, {0}, rows, Combine::kAdd), out.type);
@@ -209,9 +209,9 @@ at::Tensor dense_backward(const at::Tensor& grad, const at::Tensor& indices,
     operands.push_back(value_of(*per_sample_weights));
   }
   return lazy::make(
-      Value(Node::make(kEmbeddingBagBackward,
-                       std::span<const Value>(operands.data(), operands.size()),
-                       Attributes::of(mode, scale_grad_by_freq, padding_idx), std::span(&shape, 1))),
+      Value(Node::make(
+          kEmbeddingBagBackward, std::span<const Value>(operands.data(), operands.size()),
+          Attributes::of(mode, scale_grad_by_freq, padding_idx), std::span(&shape, 1))),
       grad.scalar_type(), grad.device());
 }
 
@@ -227,11 +227,10 @@ const Op kSampleWeightsBackward{
       const XlaValue indices = index_type(b, l.operand(2), weight.dim(0));
       const XlaValue bag = index_type(b, l.operand(3), l.operand(0).dim(0));
       const XlaValue rows = gradient_rows(b, l.operand(0, compute), bag);
-      XlaValue product =
-          b.reduce_sum(b.multiply(rows, gather_at(b, weight, {indices}, {0})), {1});
+      XlaValue product = b.reduce_sum(b.multiply(rows, gather_at(b, weight, {indices}, {0})), {1});
       if (padding >= 0) {
-        product = b.select(b.eq(indices, b.full_like(indices, padding)), b.zeros_like(product),
-                           product);
+        product =
+            b.select(b.eq(indices, b.full_like(indices, padding)), b.zeros_like(product), product);
       }
       return b.convert(product, type);
     }};
@@ -243,13 +242,12 @@ at::Tensor per_sample_weights_backward(const at::Tensor& grad, const at::Tensor&
   TORCH_CHECK(mode == 0,
               "embedding_bag_backward: per_sample_weights only supported for mode='sum'");
   const ShapeRef shape{element_type(grad), span_of(indices.sizes())};
-  const Value result =
-      indices.numel() == 0 || weight.numel() == 0
-          ? lazy::full(0, shape.type, shape.dims)
-          : Value(Node::make(kSampleWeightsBackward,
-                             {value_of(grad), value_of(weight), value_of(indices),
-                              value_of(offset2bag)},
-                             Attributes::of(padding_idx), shape));
+  const Value result = indices.numel() == 0 || weight.numel() == 0
+                           ? lazy::full(0, shape.type, shape.dims)
+                           : Value(Node::make(kSampleWeightsBackward,
+                                              {value_of(grad), value_of(weight), value_of(indices),
+                                               value_of(offset2bag)},
+                                              Attributes::of(padding_idx), shape));
   return lazy::make(result, grad.scalar_type(), grad.device());
 }
 

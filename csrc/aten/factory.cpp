@@ -23,8 +23,8 @@ using c10::Scalar;
 using Dtype = std::optional<at::ScalarType>;
 
 void check_layout(std::optional<Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK(!layout || *layout == Layout::Strided, "the xla device has only strided tensors, got ",
-              *layout);
+  TORCH_CHECK(!layout || *layout == Layout::Strided,
+              "the xla device has only strided tensors, got ", *layout);
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
@@ -43,8 +43,8 @@ const Op kIota{"aten::arange", [](Lowering& l, const Node& n) -> Results {
 const Op kArange{"aten::arange", [](Lowering& l, const Node& n) -> Results {
                    const Dims dims(n.output().dims);
                    const XlaValue start = l.operand(0), step = l.operand(1);
-                   const XlaValue i = l->convert(l->iota(ElementType::kS64, dims, 0),
-                                                 start.element_type());
+                   const XlaValue i =
+                       l->convert(l->iota(ElementType::kS64, dims, 0), start.element_type());
                    const XlaValue value = l->add(l->broadcast_to(start, dims),
                                                  l->multiply(i, l->broadcast_to(step, dims)));
                    return l->convert(value, n.output().type);
@@ -86,8 +86,8 @@ at::Tensor arange_step(const Scalar& start, const Scalar& end, const Scalar& ste
                        std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
   const bool integral = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
-  const at::ScalarType type = dtype.value_or(
-      integral ? at::kLong : c10::get_default_dtype_as_scalartype());
+  const at::ScalarType type =
+      dtype.value_or(integral ? at::kLong : c10::get_default_dtype_as_scalartype());
   return lazy::make(arange_value(start, step, type, arange_size(start, end, step, type)), type,
                     target(device));
 }
@@ -141,11 +141,16 @@ const Op kLogspace{"aten::logspace", [](Lowering& l, const Node& n) -> Results {
 // A number as the dtype holds it.
 Scalar rounded(const Scalar& number, at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return static_cast<double>(number.to<float>());
-    case at::kHalf: return static_cast<double>(static_cast<float>(number.to<at::Half>()));
-    case at::kBFloat16: return static_cast<double>(static_cast<float>(number.to<at::BFloat16>()));
-    case at::kDouble: return number.to<double>();
-    default: break;
+    case at::kFloat:
+      return static_cast<double>(number.to<float>());
+    case at::kHalf:
+      return static_cast<double>(static_cast<float>(number.to<at::Half>()));
+    case at::kBFloat16:
+      return static_cast<double>(static_cast<float>(number.to<at::BFloat16>()));
+    case at::kDouble:
+      return number.to<double>();
+    default:
+      break;
   }
   if (at::isComplexType(dtype)) return number.to<c10::complex<double>>();
   return number.to<int64_t>();
@@ -174,11 +179,10 @@ at::Tensor& linspace_out(const Scalar& start, const Scalar& end, int64_t steps, 
   const ElementType compute =
       stablehlo::is_integer(type) ? ElementType::kF64 : stablehlo::opmath_type(type);
   const Scalar first = rounded(start, dtype), last = rounded(end, dtype);
-  const Value value = Node::make(
-      kLinspace,
-      {lazy::scalar(first, compute), lazy::scalar(last, compute),
-       lazy::scalar(step_between(first, last, steps, dtype), compute)},
-      {}, ShapeRef{type, {&steps, 1}});
+  const Value value = Node::make(kLinspace,
+                                 {lazy::scalar(first, compute), lazy::scalar(last, compute),
+                                  lazy::scalar(step_between(first, last, steps, dtype), compute)},
+                                 {}, ShapeRef{type, {&steps, 1}});
   lazy::write(out, reshape(value, out.sizes()));
   return out;
 }
@@ -193,14 +197,12 @@ at::Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, 
     return out.fill_(std::pow(base, start.toDouble()));
   }
   // In f64 as CPU: a power of integers must not fall short of an integer.
-  const ElementType compute =
-      stablehlo::is_complex(type) ? ElementType::kC128 : ElementType::kF64;
+  const ElementType compute = stablehlo::is_complex(type) ? ElementType::kC128 : ElementType::kF64;
   const Scalar first = rounded(start, dtype), last = rounded(end, dtype);
   const Value value = Node::make(
       kLogspace,
       {lazy::scalar(first, compute), lazy::scalar(last, compute),
-       lazy::scalar(step_between(first, last, steps, dtype), compute),
-       lazy::scalar(base, compute)},
+       lazy::scalar(step_between(first, last, steps, dtype), compute), lazy::scalar(base, compute)},
       {}, ShapeRef{type, {&steps, 1}});
   lazy::write(out, reshape(value, out.sizes()));
   return out;
@@ -210,9 +212,9 @@ at::Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, 
 
 const Op kEye{"aten::eye", [](Lowering& l, const Node& n) -> Results {
                 const Dims dims(n.output().dims);
-                return l->convert(l->eq(l->iota(ElementType::kS64, dims, 0),
-                                        l->iota(ElementType::kS64, dims, 1)),
-                                  n.output().type);
+                return l->convert(
+                    l->eq(l->iota(ElementType::kS64, dims, 0), l->iota(ElementType::kS64, dims, 1)),
+                    n.output().type);
               }};
 
 at::Tensor& eye_out(int64_t rows, int64_t columns, at::Tensor& out) {
@@ -229,12 +231,12 @@ at::Tensor& eye_square_out(int64_t rows, at::Tensor& out) { return eye_out(rows,
 // --- tril_indices, triu_indices: known on the host, so made there ---
 
 template <class Make>
-at::Tensor indices_of_triangle(Make make, int64_t rows, int64_t columns, int64_t offset, Dtype dtype,
-                               std::optional<Layout> layout, std::optional<Device> device,
-                               std::optional<bool> pin_memory) {
+at::Tensor indices_of_triangle(Make make, int64_t rows, int64_t columns, int64_t offset,
+                               Dtype dtype, std::optional<Layout> layout,
+                               std::optional<Device> device, std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
-  const at::Tensor host = make(rows, columns, offset,
-                               at::TensorOptions(dtype.value_or(at::kLong)).device(at::kCPU));
+  const at::Tensor host =
+      make(rows, columns, offset, at::TensorOptions(dtype.value_or(at::kLong)).device(at::kCPU));
   const Device to = target(device);
   return lazy::make(lazy::upload(host, to), host.scalar_type(), to);
 }

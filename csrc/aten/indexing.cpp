@@ -1,4 +1,4 @@
-// Reading and writing at positions that tensors name: x[i, j], index_select, take, and masks.
+// Reading and writing at positions that tensors name: x[i, j], index_select, index_add, take.
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -10,6 +10,7 @@
 #include <ATen/ops/to_native.h>
 
 #include "aten/indices.h"
+#include "aten/masked.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -110,7 +111,8 @@ Plan plan_of(const at::Tensor& self, const std::vector<at::Tensor>& tensors) {
   }
   for (int64_t dim : plan.dims) {
     const bool reads = c10::multiply_integers(plan.index_sizes.begin(), plan.index_sizes.end()) > 0;
-    TORCH_CHECK_INDEX(!reads || self.size(dim) > 0, "index is out of bounds for dimension with size 0");
+    TORCH_CHECK_INDEX(!reads || self.size(dim) > 0,
+                      "index is out of bounds for dimension with size 0");
   }
   return plan;
 }
@@ -135,12 +137,23 @@ const Op kIndex{"aten::index", [](Lowering& l, const Node& n) -> Results {
                                    dims);
                 }};
 
+// The index operands, checked where the host knows them.
+void add_indices(c10::SmallVector<Value, 4>& operands, const at::Tensor& self, const Plan& plan) {
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const int64_t dim = plan.dims[i], size = self.size(dim);
+    operands.push_back(value_of(plan.tensors[i]));
+    const auto outside = known_outside(operands.back(), -size, size);
+    TORCH_CHECK_INDEX(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
+                      " with size ", size);
+  }
+}
+
 Value index_node(const at::Tensor& self, const Plan& plan) {
   const ShapeRef shape{element_type(self), plan.sizes};
   if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
   if (plan.dims.empty()) return value_of(self);
   c10::SmallVector<Value, 4> operands{value_of(self)};
-  for (const at::Tensor& index : plan.tensors) operands.push_back(value_of(index));
+  add_indices(operands, self, plan);
   return Node::make(kIndex, std::span<const Value>(operands.data(), operands.size()),
                     Attributes::of(std::span<const int64_t>(plan.dims),
                                    std::span<const int64_t>(plan.index_sizes)),
@@ -200,8 +213,7 @@ const Op kIndexPut{"aten::index_put", [](Lowering& l, const Node& n) -> Results 
                      const auto combine = attributes.enumeration<Combine>();
                      const Dims dims(attributes.list()), sizes(attributes.list());
                      const XlaValue self = l.operand(0);
-                     const XlaValue values =
-                         l->broadcast_to(l.operand(1), Dims(attributes.list()));
+                     const XlaValue values = l->broadcast_to(l.operand(1), Dims(attributes.list()));
                      return scatter_at(l.builder(), self,
                                        wrapped_indices(l, n, 2, self, dims, sizes), dims, values,
                                        combine);
@@ -231,21 +243,6 @@ at::Tensor lone_mask(const at::Tensor& self, const IndexList& indices, const at:
   return mask;
 }
 
-const Op kMaskedFill{"aten::masked_fill", [](Lowering& l, const Node& n) -> Results {
-                       const ShapeRef out = n.output();
-                       const Dims dims(out.dims);
-                       const XlaValue value = l.operand(2, out.type);
-                       return l->select(
-                           l->broadcast_to(l.operand(1, ElementType::kPred), dims),
-                           l->broadcast_to(value, dims), l->broadcast_to(l.operand(0), dims));
-                     }};
-
-Value masked_fill_node(const Value& self, const Value& mask, const Value& number,
-                       at::IntArrayRef sizes) {
-  return Node::make(kMaskedFill, {self, mask, number}, {},
-                    ShapeRef{self.type(), span_of(sizes)});
-}
-
 at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at::Tensor& values,
                             bool accumulate, bool) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
@@ -270,19 +267,19 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
   if (c10::multiply_integers(sizes) == 0) return self;
   const Combine combine = accumulate ? Combine::kAdd : Combine::kSet;
   c10::SmallVector<Value, 4> operands{value_of(self), value_of(values)};
-  for (const at::Tensor& index : plan.tensors) operands.push_back(value_of(index));
+  add_indices(operands, self, plan);
   const ShapeRef shape{element_type(self), span_of(self.sizes())};
   if (plan.dims.empty()) {  // self[:, ...] = values
     const at::Tensor expanded = values.to(self.device()).expand(self.sizes());
     accumulate ? self.add_(expanded) : self.copy_(expanded);
     return self;
   }
-  lazy::write(self, Value(Node::make(kIndexPut,
-                                     std::span<const Value>(operands.data(), operands.size()),
-                                     Attributes::of(combine, std::span<const int64_t>(plan.dims),
-                                                    std::span<const int64_t>(plan.index_sizes),
-                                                    std::span<const int64_t>(plan.sizes)),
-                                     std::span(&shape, 1))));
+  lazy::write(self,
+              Value(Node::make(kIndexPut, std::span<const Value>(operands.data(), operands.size()),
+                               Attributes::of(combine, std::span<const int64_t>(plan.dims),
+                                              std::span<const int64_t>(plan.index_sizes),
+                                              std::span<const int64_t>(plan.sizes)),
+                               std::span(&shape, 1))));
   return self;
 }
 
@@ -292,9 +289,13 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
   return c10::maybe_wrap_dim(dim, std::max<int64_t>(self.dim(), 1));
 }
 
-void check_rows(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
-  TORCH_CHECK(self.dim() == 0 || self.size(dim) > 0 || index.numel() == 0,
+// `wraps`: negative indices count from the end.
+void check_rows(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool wraps = false) {
+  const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
+  TORCH_CHECK(size > 0 || index.numel() == 0,
               "index_select(): self indexing axis dim should be positive");
+  TORCH_CHECK_INDEX(!known_outside(value_of(index), wraps ? -size : 0, size),
+                    "index out of range in self");
 }
 
 // Sizes of self with `rows` along dim.
@@ -310,16 +311,15 @@ XlaValue at_least_1d(Builder& b, XlaValue x) { return x.rank() == 0 ? b.reshape(
 const Op kIndexSelect{"aten::index_select", [](Lowering& l, const Node& n) -> Results {
                         Builder& b = l.builder();
                         const int64_t dim = n.attributes().integer();
-                        const XlaValue result =
-                            gather_at(b, at_least_1d(b, l.operand(0)),
-                                      {at_least_1d(b, l.operand(1))}, {dim});
+                        const XlaValue result = gather_at(b, at_least_1d(b, l.operand(0)),
+                                                          {at_least_1d(b, l.operand(1))}, {dim});
                         return b.reshape(result, Dims(n.output().dims));
                       }};
 
 Value index_select_value(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   dim = wrap(dim, self);
-  TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got dim: ",
-                    index.dim());
+  TORCH_CHECK_INDEX(index.dim() <= 1,
+                    "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
               "index_select(): Expected dtype int32 or int64 for index");
   TORCH_CHECK(lazy::is_xla(index) && lazy::is_xla(self),
@@ -356,47 +356,49 @@ at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tens
 }
 
 // Operands: self, index, source, and for sums a factor. Attributes: dim, combine.
-const Op kIndexRows{"aten::index_add", [](Lowering& l, const Node& n) -> Results {
-                      Builder& b = l.builder();
-                      auto attributes = n.attributes();
-                      const int64_t dim = attributes.integer();
-                      const auto combine = attributes.enumeration<Combine>();
-                      const XlaValue self = at_least_1d(b, l.operand(0));
-                      const XlaValue index = at_least_1d(b, l.operand(1));
-                      XlaValue source = b.reshape(l.operand(2, self.element_type()),
-                                                  with_rows(self, dim, index.dim(0)));
-                      if (l.num_operands() == 4) {
-                        const XlaValue factor = l.operand(3);
-                        source = b.convert(source, factor.element_type());
-                        source = b.multiply(source, b.broadcast_to(factor, source.dims()));
-                        const XlaValue sum =
-                            scatter_at(b, b.convert(self, factor.element_type()), {index}, {dim},
-                                       source, combine);
-                        return b.reshape(b.convert(sum, self.element_type()),
-                                         Dims(n.output().dims));
-                      }
-                      return b.reshape(scatter_at(b, self, {index}, {dim}, source, combine),
-                                       Dims(n.output().dims));
-                    }};
+const Op kIndexRows{
+    "aten::index_add", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      auto attributes = n.attributes();
+      const int64_t dim = attributes.integer();
+      const auto combine = attributes.enumeration<Combine>();
+      const XlaValue self = at_least_1d(b, l.operand(0));
+      const XlaValue index = at_least_1d(b, l.operand(1));
+      XlaValue source =
+          b.reshape(l.operand(2, self.element_type()), with_rows(self, dim, index.dim(0)));
+      if (l.num_operands() == 4) {
+        const XlaValue factor = l.operand(3);
+        source = b.convert(source, factor.element_type());
+        source = b.multiply(source, b.broadcast_to(factor, source.dims()));
+        const XlaValue sum =
+            scatter_at(b, b.convert(self, factor.element_type()), {index}, {dim}, source, combine);
+        return b.reshape(b.convert(sum, self.element_type()), Dims(n.output().dims));
+      }
+      return b.reshape(scatter_at(b, self, {index}, {dim}, source, combine), Dims(n.output().dims));
+    }};
 
 Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& self, int64_t dim,
                 const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {
   dim = wrap(dim, self);
   if (index.numel() == 0 || self.numel() == 0) return value_of(self);
+  if (self.dim() > 1) {  // CPU adds rows by gather's rules, and elements by index_select's
+    const auto outside = known_outside(value_of(index), 0, self.size(dim));
+    TORCH_CHECK(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
+                " with size ", self.size(dim));
+  }
   check_rows(self, dim, index);
   const Attributes attributes = Attributes::of(dim, Combine::kAdd);
   if (alpha.equal(1)) {
     return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source)}, attributes,
                       it.output_shape());
   }
-  const Value factor =
-      lazy::scalar(alpha, stablehlo::opmath_type(element_type(self)));
+  const Value factor = lazy::scalar(alpha, stablehlo::opmath_type(element_type(self)));
   return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source), factor},
                     attributes, it.output_shape());
 }
 
-Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor& self,
-                 int64_t dim, const at::Tensor& index, const at::Tensor& source) {
+Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor& self, int64_t dim,
+                 const at::Tensor& index, const at::Tensor& source) {
   dim = wrap(dim, self);
   if (index.numel() == 0 || self.numel() == 0) return value_of(self);
   check_rows(self, dim, index);
@@ -415,13 +417,13 @@ const Op kIndexFill{"aten::index_fill", [](Lowering& l, const Node& n) -> Result
                           b, b.constant(ElementType::kPred, {rows}, 0), {index}, {0},
                           b.constant(ElementType::kPred, index.dims(), 1), Combine::kSet);
                       const XlaValue value = l.operand(2, self.element_type());
-                      const XlaValue result =
-                          b.select(b.broadcast_in_dim(mask, self.dims(), {dim}),
-                                   b.broadcast_to(value, self.dims()), self);
+                      const XlaValue result = b.select(b.broadcast_in_dim(mask, self.dims(), {dim}),
+                                                       b.broadcast_to(value, self.dims()), self);
                       return b.reshape(result, Dims(n.output().dims));
                     }};
 
-at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index, const Value& number) {
+at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index,
+                       const Value& number) {
   TORCH_CHECK_INDEX(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
                     "index_fill_(): Expected dtype int32 or int64 for index.");
   at::assert_no_internal_overlap(self);
@@ -430,7 +432,7 @@ at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index, c
   TORCH_CHECK(index.device() == self.device(),
               "index_fill_(): self and index should be on the same device");
   if (index.numel() == 0) return self;
-  check_rows(self, dim, index);
+  check_rows(self, dim, index, true);
   if (self.numel() == 0) return self;
   lazy::write(self, Value(Node::make(kIndexFill, {value_of(self), value_of(index), number},
                                      Attributes::of(dim),
@@ -455,129 +457,6 @@ at::Tensor& index_fill_tensor_(at::Tensor& self, int64_t dim, const at::Tensor& 
   return index_fill(self, dim, index, value_of(value));
 }
 
-// --- Masks: masked_fill, masked_scatter ---
-
-void check_mask(const at::Tensor& mask, const char* name) {
-  TORCH_CHECK(mask.scalar_type() == at::kBool, name,
-              " only supports boolean masks, but got mask with dtype ", mask.scalar_type());
-}
-
-// Throws when the number overflows the dtype, as its conversion does on CPU.
-void check_fits(const at::Scalar& number, at::ScalarType type) {
-  switch (type) {
-    case at::kDouble: case at::kComplexDouble: return;
-    case at::kFloat: number.to<float>(); return;
-    case at::kHalf: number.to<at::Half>(); return;
-    case at::kBFloat16: number.to<at::BFloat16>(); return;
-    case at::kLong: number.to<int64_t>(); return;
-    case at::kInt: number.to<int32_t>(); return;
-    case at::kShort: number.to<int16_t>(); return;
-    case at::kChar: number.to<int8_t>(); return;
-    case at::kByte: number.to<uint8_t>(); return;
-    default: return;
-  }
-}
-
-Value number_for(const at::Tensor& self, const at::Scalar& value) {
-  TORCH_CHECK(self.is_complex() || !value.isComplex(), "value cannot be converted to type ",
-              c10::toString(self.scalar_type()), " without overflow");
-  check_fits(value, self.scalar_type());
-  return lazy::scalar(value, element_type(self));
-}
-
-Value number_for(const at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0,
-              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
-              value.dim(), " dimension(s).");
-  TORCH_CHECK(self.is_complex() || !value.is_complex(), "value cannot be converted to type ",
-              c10::toString(self.scalar_type()), " without overflow");
-  if (!lazy::is_xla(value)) return number_for(self, number_in(value));
-  return value_of(value);
-}
-
-template <class Number>
-at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Number& value) {
-  check_mask(mask, "masked_fill");
-  const Value number = number_for(self, value);
-  const at::IntArrayRef own = self.sizes();
-  const at::DimVector sizes =
-      own == mask.sizes() ? at::DimVector(own) : at::infer_size_dimvector(own, mask.sizes());
-  return lazy::make(masked_fill_node(value_of(self), value_of(mask), number, sizes),
-                    self.scalar_type(), self.device());
-}
-
-void check_expandable(const at::Tensor& self, const at::Tensor& mask) {
-  // The message of Tensor::expand.
-  if (self.sizes() != mask.sizes()) at::inferExpandGeometry_dimvector(mask.sizes(), mask.strides(), self.sizes());
-}
-
-template <class Number>
-at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const Number& value) {
-  check_mask(mask, "masked_fill_");
-  at::assert_no_internal_overlap(self);
-  check_expandable(self, mask);
-  lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number_for(self, value),
-                                     self.sizes()));
-  return self;
-}
-
-// The i-th element that the mask keeps comes from source[i].
-const Op kMaskedScatter{"aten::masked_scatter", [](Lowering& l, const Node& n) -> Results {
-                          Builder& b = l.builder();
-                          const XlaValue self = l.operand(0), source = l.operand(2);
-                          const XlaValue mask = b.broadcast_to(l.operand(1), self.dims());
-                          const Dims flat{self.num_elements()};
-                          const XlaValue rank = running_sum(
-                              b, b.convert(b.reshape(mask, flat), ElementType::kS32));
-                          const XlaValue taken =
-                              gather_at(b, b.reshape(source, {source.num_elements()}),
-                                        {b.subtract(rank, b.ones_like(rank))}, {0});
-                          return b.select(mask, b.reshape(taken, self.dims()), self);
-                        }};
-
-at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
-  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
-              "masked_scatter_: expected self and source to have same dtypes but got ",
-              self.scalar_type(), " and ", source.scalar_type());
-  check_mask(mask, "masked_scatter_");
-  TORCH_CHECK(self.device() == mask.device() && self.device() == source.device(),
-              "masked_scatter_: self, mask and source expected to be on the same device");
-  at::assert_no_internal_overlap(self);
-  check_expandable(self, mask);
-  if (self.numel() == 0 || source.numel() == 0) return self;
-  lazy::write(self, Value(Node::make(kMaskedScatter,
-                                     {value_of(self), value_of(mask), value_of(source)}, {},
-                                     ShapeRef{element_type(self), span_of(self.sizes())})));
-  return self;
-}
-
-// The gradient of source: the gradients of what the mask keeps, in order, then zeros.
-const Op kMaskedScatterBackward{
-    "aten::masked_scatter_backward", [](Lowering& l, const Node& n) -> Results {
-      Builder& b = l.builder();
-      const ShapeRef out = n.output();
-      const XlaValue grad = l.operand(0);
-      const Dims flat{grad.num_elements()}, result{out.num_elements()};
-      const XlaValue mask = b.reshape(b.broadcast_to(l.operand(1), grad.dims()), flat);
-      const XlaValue rank = running_sum(b, b.convert(mask, ElementType::kS32));
-      // What is not kept goes where it is dropped.
-      const XlaValue place = b.select(mask, b.subtract(rank, b.ones_like(rank)),
-                                      b.full_like(rank, out.num_elements()));
-      const XlaValue taken = scatter_at(b, b.constant(out.type, result, 0), {place}, {0},
-                                        b.reshape(grad, flat), Combine::kSet);
-      return b.reshape(taken, Dims(out.dims));
-    }};
-
-at::Tensor masked_scatter_backward(const at::Tensor& grad, const at::Tensor& mask,
-                                   at::IntArrayRef sizes) {
-  const ShapeRef shape{element_type(grad), span_of(sizes)};
-  const Value result =
-      grad.numel() == 0 || shape.num_elements() == 0
-          ? lazy::full(0, shape.type, shape.dims)
-          : Value(Node::make(kMaskedScatterBackward, {value_of(grad), value_of(mask)}, {}, shape));
-  return lazy::make(result, grad.scalar_type(), grad.device());
-}
-
 // --- Flat positions: take, put_ ---
 
 const Op kTake{"aten::take", [](Lowering& l, const Node&) -> Results {
@@ -586,15 +465,22 @@ const Op kTake{"aten::take", [](Lowering& l, const Node&) -> Results {
                  return gather_at(b, self, {wrapped_index(b, l.operand(1), self.dim(0))}, {0});
                }};
 
+void check_flat(const at::Tensor& self, const at::Tensor& index) {
+  const auto outside = known_outside(value_of(index), -self.numel(), self.numel());
+  TORCH_CHECK_INDEX(!outside, "out of range: tried to access index ", *outside, " on a tensor of ",
+                    self.numel(), " elements.");
+}
+
 at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
-  TORCH_CHECK(index.scalar_type() == at::kLong, "take(): Expected a long tensor for index, but got ",
-              index.scalar_type());
+  TORCH_CHECK(index.scalar_type() == at::kLong,
+              "take(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK_INDEX(self.numel() != 0 || index.numel() == 0,
                     "take(): tried to take from an empty tensor");
+  check_flat(self, index);
   const ShapeRef shape{element_type(self), span_of(index.sizes())};
-  const Value result =
-      index.numel() == 0 ? lazy::full(0, shape.type, shape.dims)
-                         : Value(Node::make(kTake, {value_of(self), value_of(index)}, {}, shape));
+  const Value result = index.numel() == 0
+                           ? lazy::full(0, shape.type, shape.dims)
+                           : Value(Node::make(kTake, {value_of(self), value_of(index)}, {}, shape));
   return lazy::make(result, self.scalar_type(), self.device());
 }
 
@@ -603,8 +489,7 @@ const Op kPut{"aten::put", [](Lowering& l, const Node& n) -> Results {
                 const auto combine = n.attributes().enumeration<Combine>();
                 const XlaValue self = b.reshape(l.operand(0), {l.operand(0).num_elements()});
                 const Dims flat{l.operand(1).num_elements()};
-                const XlaValue index =
-                    wrapped_index(b, b.reshape(l.operand(1), flat), self.dim(0));
+                const XlaValue index = wrapped_index(b, b.reshape(l.operand(1), flat), self.dim(0));
                 const XlaValue result =
                     scatter_at(b, self, {index}, {0}, b.reshape(l.operand(2), flat), combine);
                 return b.reshape(result, Dims(n.output().dims));
@@ -630,10 +515,10 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
                     "put_(): Tried to put elements into an empty tensor");
   at::assert_no_internal_overlap(self);
   if (index.numel() == 0) return self;
-  lazy::write(self,
-              Value(Node::make(kPut, {value_of(self), value_of(index), value_of(source)},
-                               Attributes::of(accumulate ? Combine::kAdd : Combine::kSet),
-                               ShapeRef{element_type(self), span_of(self.sizes())})));
+  check_flat(self, index);
+  lazy::write(self, Value(Node::make(kPut, {value_of(self), value_of(index), value_of(source)},
+                                     Attributes::of(accumulate ? Combine::kAdd : Combine::kSet),
+                                     ShapeRef{element_type(self), span_of(self.sizes())})));
   return self;
 }
 
@@ -651,12 +536,6 @@ XLA_KERNELS(m) {
       m, {"index_copy", "index_copy_", "index_copy.out"});
   m.impl("index_fill_.int_Scalar", index_fill_scalar_);
   m.impl("index_fill_.int_Tensor", index_fill_tensor_);
-  m.impl("masked_fill.Scalar", masked_fill<at::Scalar>);
-  m.impl("masked_fill.Tensor", masked_fill<at::Tensor>);
-  m.impl("masked_fill_.Scalar", masked_fill_<at::Scalar>);
-  m.impl("masked_fill_.Tensor", masked_fill_<at::Tensor>);
-  m.impl("masked_scatter_", masked_scatter_);
-  m.impl("masked_scatter_backward", masked_scatter_backward);
   m.impl("take", take);
   m.impl("put_", put_);
 }

@@ -2,13 +2,14 @@
 
 #include <limits>
 
+#include "lazy/host_range.h"
+
 namespace torch_xla::aten {
 namespace {
 
 // Where the window (the dimensions that are not indexed) stands in the result of gather_at.
 Dims window_positions(int64_t rank, const Dims& dims, int64_t index_rank) {
-  const bool adjacent =
-      dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
+  const bool adjacent = dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
   Dims positions;
   int64_t windows = 0;
   for (int64_t i = 0; i < rank; ++i) {
@@ -45,23 +46,37 @@ XlaValue reached(Builder& b, XlaValue x, int64_t dim, const Dims& dims) {
 XlaValue scatter_with(Builder& b, XlaValue x, XlaValue indices, XlaValue updates,
                       const stablehlo::ScatterDimensions& dimensions, Combine combine) {
   const ElementType type = x.element_type();
-  const ElementType compute =
-      combine == Combine::kAdd || combine == Combine::kMultiply ? stablehlo::opmath_type(type) : type;
-  const XlaValue result = b.scatter(
-      b.convert(x, compute), indices, b.convert(updates, compute), dimensions,
-      [&](XlaValue old, XlaValue update) { return combined(b, combine, old, update); });
+  const ElementType compute = combine == Combine::kAdd || combine == Combine::kMultiply
+                                  ? stablehlo::opmath_type(type)
+                                  : type;
+  const XlaValue result =
+      b.scatter(b.convert(x, compute), indices, b.convert(updates, compute), dimensions,
+                [&](XlaValue old, XlaValue update) { return combined(b, combine, old, update); });
   return b.convert(result, type);
 }
 
 }  // namespace
 
+std::optional<int64_t> known_outside(const Value& index, int64_t low, int64_t size) {
+  const std::optional<lazy::Range> range = lazy::known_range(index);
+  if (!range) return std::nullopt;
+  if (range->greatest >= size) return range->greatest;
+  if (range->least < low) return range->least;
+  return std::nullopt;
+}
+
 XlaValue combined(Builder& b, Combine combine, XlaValue old, XlaValue update) {
   switch (combine) {
-    case Combine::kSet: return update;
-    case Combine::kAdd: return b.add(old, update);
-    case Combine::kMultiply: return b.multiply(old, update);
-    case Combine::kMaximum: return b.maximum(old, update);
-    case Combine::kMinimum: return b.minimum(old, update);
+    case Combine::kSet:
+      return update;
+    case Combine::kAdd:
+      return b.add(old, update);
+    case Combine::kMultiply:
+      return b.multiply(old, update);
+    case Combine::kMaximum:
+      return b.maximum(old, update);
+    case Combine::kMinimum:
+      return b.minimum(old, update);
   }
   return update;
 }

@@ -3,13 +3,18 @@
 // StableHLO of indexing: reading and writing a tensor at positions that other tensors name. Shared
 // by the families that index (indexing, embedding, sort, dynamic, ...).
 //
-// Positions out of range are clamped when read and dropped when written, as XLA does.
+// Positions out of range are an error at the call where the host knows them, else they are clamped
+// when read and dropped when written, as XLA does.
 
+#include <optional>
 #include <vector>
 
 #include "aten/kernel.h"
 
 namespace torch_xla::aten {
+
+// A number in `index` that is not in [low, size), when the host knows of one (lazy/host_range.h).
+std::optional<int64_t> known_outside(const Value& index, int64_t low, int64_t size);
 
 // What becomes of an element that is written to.
 enum class Combine : uint8_t { kSet, kAdd, kMultiply, kMaximum, kMinimum };

@@ -20,8 +20,10 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
 
 void check_reachable(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
-  TORCH_CHECK_INDEX(size > 0 || index.numel() == 0, "index 0 is out of bounds for dimension ", dim,
-                    " with size 0");
+  TORCH_CHECK(size > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
+  const auto outside = known_outside(value_of(index), 0, size);
+  TORCH_CHECK(!outside, "index ", *outside, " is out of bounds for dimension ", dim, " with size ",
+              size);
 }
 
 // --- gather ---
@@ -118,19 +120,27 @@ Reduction named_reduction(std::string_view name) {
 
 Combine combine_of(Reduction reduction) {
   switch (reduction) {
-    case Reduction::kProd: return Combine::kMultiply;
-    case Reduction::kAmax: return Combine::kMaximum;
-    case Reduction::kAmin: return Combine::kMinimum;
-    default: return Combine::kAdd;
+    case Reduction::kProd:
+      return Combine::kMultiply;
+    case Reduction::kAmax:
+      return Combine::kMaximum;
+    case Reduction::kAmin:
+      return Combine::kMinimum;
+    default:
+      return Combine::kAdd;
   }
 }
 
 XlaValue identity_of(Builder& b, Reduction reduction, ElementType type) {
   switch (reduction) {
-    case Reduction::kProd: return b.scalar(1, type);
-    case Reduction::kAmax: return b.min_value(type);
-    case Reduction::kAmin: return b.max_value(type);
-    default: return b.scalar(0, type);
+    case Reduction::kProd:
+      return b.scalar(1, type);
+    case Reduction::kAmax:
+      return b.min_value(type);
+    case Reduction::kAmin:
+      return b.max_value(type);
+    default:
+      return b.scalar(0, type);
   }
 }
 
@@ -154,8 +164,7 @@ XlaValue reduce_into(Builder& b, XlaValue self, XlaValue source, Reduction reduc
   source = b.convert(source, compute);
   XlaValue start = self;
   if (!include_self) {
-    const XlaValue identity =
-        b.broadcast_to(identity_of(b, reduction, compute), source.dims());
+    const XlaValue identity = b.broadcast_to(identity_of(b, reduction, compute), source.dims());
     start = scatter(self, identity, Combine::kSet);
   }
   XlaValue result = scatter(start, source, combine_of(reduction));
@@ -176,11 +185,11 @@ const Op kScatterReduce{
       const auto reduction = attributes.enumeration<Reduction>();
       const bool include_self = attributes.boolean();
       const XlaValue index = at_least_1d(b, l.operand(1));
-      const XlaValue result = reduce_into(
-          b, at_least_1d(b, l.operand(0)), at_least_1d(b, l.operand(2)), reduction, include_self,
-          [&](XlaValue into, XlaValue updates, Combine combine) {
-            return scatter_elements(b, into, dim, index, updates, combine);
-          });
+      const XlaValue result =
+          reduce_into(b, at_least_1d(b, l.operand(0)), at_least_1d(b, l.operand(2)), reduction,
+                      include_self, [&](XlaValue into, XlaValue updates, Combine combine) {
+                        return scatter_elements(b, into, dim, index, updates, combine);
+                      });
       return b.reshape(result, Dims(n.output().dims));
     }};
 
@@ -194,25 +203,25 @@ Value scatter_reduce(Infer<at::meta::structured_scatter_reduce_two, 1>& it, cons
                     Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
 }
 
-const Op kIndexReduce{
-    "aten::index_reduce", [](Lowering& l, const Node& n) -> Results {
-      Builder& b = l.builder();
-      auto attributes = n.attributes();
-      const int64_t dim = attributes.integer();
-      const auto reduction = attributes.enumeration<Reduction>();
-      const bool include_self = attributes.boolean();
-      const XlaValue self = at_least_1d(b, l.operand(0));
-      const XlaValue index = at_least_1d(b, l.operand(1));
-      Dims rows = self.dims();
-      rows[static_cast<size_t>(dim)] = index.dim(0);
-      const XlaValue source = b.reshape(b.convert(l.operand(2), self.element_type()), rows);
-      const XlaValue result =
-          reduce_into(b, self, source, reduction, include_self,
-                      [&](XlaValue into, XlaValue updates, Combine combine) {
-                        return scatter_at(b, into, {index}, {dim}, updates, combine);
-                      });
-      return b.reshape(result, Dims(n.output().dims));
-    }};
+const Op kIndexReduce{"aten::index_reduce", [](Lowering& l, const Node& n) -> Results {
+                        Builder& b = l.builder();
+                        auto attributes = n.attributes();
+                        const int64_t dim = attributes.integer();
+                        const auto reduction = attributes.enumeration<Reduction>();
+                        const bool include_self = attributes.boolean();
+                        const XlaValue self = at_least_1d(b, l.operand(0));
+                        const XlaValue index = at_least_1d(b, l.operand(1));
+                        Dims rows = self.dims();
+                        rows[static_cast<size_t>(dim)] = index.dim(0);
+                        const XlaValue source =
+                            b.reshape(b.convert(l.operand(2), self.element_type()), rows);
+                        const XlaValue result = reduce_into(
+                            b, self, source, reduction, include_self,
+                            [&](XlaValue into, XlaValue updates, Combine combine) {
+                              return scatter_at(b, into, {index}, {dim}, updates, combine);
+                            });
+                        return b.reshape(result, Dims(n.output().dims));
+                      }};
 
 Value index_reduce(Infer<at::meta::structured_index_reduce, 1>& it, const at::Tensor& self,
                    int64_t dim, const at::Tensor& index, const at::Tensor& source,

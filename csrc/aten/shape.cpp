@@ -179,10 +179,10 @@ at::Tensor repeat(const at::Tensor& self, at::IntArrayRef repeats) {
   for (size_t i = 0; i < rank; ++i) sizes[repeats.size() - rank + i] *= self.sizes()[i];
   at::detail::check_size_nonnegative(repeats);
   const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
-  const Value result = shape.num_elements() == 0
-                           ? lazy::full(0, shape.type, shape.dims)
-                           : Value(Node::make(kRepeat, {value_of(self)},
-                                              Attributes::of(span_of(repeats)), shape));
+  const Value result =
+      shape.num_elements() == 0
+          ? lazy::full(0, shape.type, shape.dims)
+          : Value(Node::make(kRepeat, {value_of(self)}, Attributes::of(span_of(repeats)), shape));
   return lazy::make(result, self.scalar_type(), self.device());
 }
 
@@ -196,9 +196,9 @@ at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
   for (int64_t i = 0; i < self.dim(); ++i) {
     if (flipped[static_cast<size_t>(i)]) axes.push_back(i);
   }
-  return make_like(self, Node::make(kFlip, {value_of(self)},
-                                    Attributes::of(std::span<const int64_t>(axes)),
-                                    ShapeRef{element_type(self), span_of(self.sizes())}));
+  return make_like(
+      self, Node::make(kFlip, {value_of(self)}, Attributes::of(std::span<const int64_t>(axes)),
+                       ShapeRef{element_type(self), span_of(self.sizes())}));
 }
 
 // Operand as it is or flattened; one non-negative shift a dim.
@@ -221,8 +221,7 @@ const Op kRoll{"aten::roll", [](Lowering& l, const Node& n) -> Results {
 at::Tensor roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   TORCH_CHECK(shifts.size() == dims.size() || (dims.empty() && shifts.size() == 1),
-              "shifts and dimensions must align. shifts: ", shifts.size(),
-              ", dims:", dims.size());
+              "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
   Dims axes, places;
   for (int64_t dim : dims) axes.push_back(c10::maybe_wrap_dim(dim, self.dim(), false));
   if (self.numel() == 0) return self.clone(at::MemoryFormat::Preserve);
@@ -240,7 +239,8 @@ at::Tensor roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
 
 // --- tril, triu ---
 
-// Attributes: lower or upper, the diagonal. Row i and column j of tril stay where j - i <= diagonal.
+// Attributes: lower or upper, the diagonal. Row i and column j of tril stay where j - i <=
+// diagonal.
 const Op kTriangle{"aten::tril", [](Lowering& l, const Node& n) -> Results {
                      auto attributes = n.attributes();
                      const bool lower = attributes.boolean();
@@ -265,23 +265,22 @@ Value triangle(Infer<Meta, 1>& it, const at::Tensor& self, int64_t diagonal) {
 // --- Gradients of views: the gradient in its place among zeros ---
 
 // Attributes: dim, start, step.
-const Op kSliceBackward{"aten::slice_backward", [](Lowering& l, const Node& n) -> Results {
-                          auto attributes = n.attributes();
-                          const auto dim = static_cast<size_t>(attributes.integer());
-                          const int64_t start = attributes.integer();
-                          const int64_t step = attributes.integer();
-                          const Dims dims(n.output().dims);
-                          Dims part = dims, low(dims.size(), 0), high = low, interior = low;
-                          // select's gradient lacks the dimension
-                          part[dim] = n.operand(0).dims().size() == dims.size()
-                                          ? n.operand(0).dims()[dim]
-                                          : 1;
-                          low[dim] = start;
-                          interior[dim] = step - 1;
-                          high[dim] = dims[dim] - start - ((part[dim] - 1) * step + 1);
-                          const XlaValue x = l->reshape(l.operand(0), part);
-                          return l->pad(x, l->scalar(0, x.element_type()), low, high, interior);
-                        }};
+const Op kSliceBackward{
+    "aten::slice_backward", [](Lowering& l, const Node& n) -> Results {
+      auto attributes = n.attributes();
+      const auto dim = static_cast<size_t>(attributes.integer());
+      const int64_t start = attributes.integer();
+      const int64_t step = attributes.integer();
+      const Dims dims(n.output().dims);
+      Dims part = dims, low(dims.size(), 0), high = low, interior = low;
+      // select's gradient lacks the dimension
+      part[dim] = n.operand(0).dims().size() == dims.size() ? n.operand(0).dims()[dim] : 1;
+      low[dim] = start;
+      interior[dim] = step - 1;
+      high[dim] = dims[dim] - start - ((part[dim] - 1) * step + 1);
+      const XlaValue x = l->reshape(l.operand(0), part);
+      return l->pad(x, l->scalar(0, x.element_type()), low, high, interior);
+    }};
 
 at::Tensor padded_gradient(const at::Tensor& grad, at::IntArrayRef sizes, int64_t dim,
                            int64_t start, int64_t step) {
@@ -309,29 +308,28 @@ at::Tensor select_backward(const at::Tensor& grad, at::IntArrayRef sizes, int64_
 }
 
 // Windows overlap, so their gradients add up. Attributes: dim, step.
-const Op kUnfoldBackward{"aten::unfold_backward", [](Lowering& l, const Node& n) -> Results {
-                           Builder& b = l.builder();
-                           auto attributes = n.attributes();
-                           const int64_t dim = attributes.integer(), step = attributes.integer();
-                           XlaValue grad = l.operand(0);  // [..., windows, ..., size]
-                           const Dims dims(n.output().dims);
-                           const int64_t rank = grad.rank();
-                           const Dims window{grad.dim(dim), grad.dim(rank - 1)};
-                           Dims order, rows = dims;
-                           for (int64_t i = 0; i < rank - 1; ++i) {
-                             order.push_back(i);
-                             if (i == dim) order.push_back(rank - 1);
-                           }
-                           rows[static_cast<size_t>(dim)] = window[0] * window[1];
-                           grad = b.reshape(b.transpose(grad, order), rows);
-                           const XlaValue first = b.iota(ElementType::kS64, window, 0);
-                           const XlaValue place =
-                               b.add(b.multiply(first, b.full_like(first, step)),
-                                     b.iota(ElementType::kS64, window, 1));
-                           return scatter_at(b, b.constant(grad.element_type(), dims, 0),
-                                             {b.reshape(place, {window[0] * window[1]})}, {dim},
-                                             grad, Combine::kAdd);
-                         }};
+const Op kUnfoldBackward{
+    "aten::unfold_backward", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      auto attributes = n.attributes();
+      const int64_t dim = attributes.integer(), step = attributes.integer();
+      XlaValue grad = l.operand(0);  // [..., windows, ..., size]
+      const Dims dims(n.output().dims);
+      const int64_t rank = grad.rank();
+      const Dims window{grad.dim(dim), grad.dim(rank - 1)};
+      Dims order, rows = dims;
+      for (int64_t i = 0; i < rank - 1; ++i) {
+        order.push_back(i);
+        if (i == dim) order.push_back(rank - 1);
+      }
+      rows[static_cast<size_t>(dim)] = window[0] * window[1];
+      grad = b.reshape(b.transpose(grad, order), rows);
+      const XlaValue first = b.iota(ElementType::kS64, window, 0);
+      const XlaValue place =
+          b.add(b.multiply(first, b.full_like(first, step)), b.iota(ElementType::kS64, window, 1));
+      return scatter_at(b, b.constant(grad.element_type(), dims, 0),
+                        {b.reshape(place, {window[0] * window[1]})}, {dim}, grad, Combine::kAdd);
+    }};
 
 at::Tensor unfold_backward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t dim, int64_t size,
                            int64_t step) {
@@ -351,11 +349,12 @@ at::Tensor unfold_backward(const at::Tensor& grad, at::IntArrayRef sizes, int64_
 // --- channel_shuffle: groups and channels change places ---
 
 at::Tensor channel_shuffle(const at::Tensor& self, int64_t groups) {
-  TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ",
+  TORCH_CHECK(self.dim() > 2,
+              "channel_shuffle expects input with > 2 dims, but got input with sizes ",
               self.sizes());
   const int64_t channels = self.size(1);
-  TORCH_CHECK(groups > 0, "Number of groups to divide channels in must be positive. Value of groups:",
-              groups);
+  TORCH_CHECK(groups > 0,
+              "Number of groups to divide channels in must be positive. Value of groups:", groups);
   TORCH_CHECK(channels % groups == 0, "Number of channels must be divisible by groups. Got ",
               channels, " channels and ", groups, " groups.");
   const auto format = self.dim() == 4 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;

@@ -116,24 +116,22 @@ std::tuple<at::Tensor, at::Tensor> kthvalue(const at::Tensor& self, int64_t k, i
 
 // Operands: the sorted sequences, what to look for, and perhaps the order that sorts the first.
 // Attributes: the type to compare in, right.
-const Op kSearchSorted{"aten::searchsorted", [](Lowering& l, const Node& n) -> Results {
-                         Builder& b = l.builder();
-                         auto attributes = n.attributes();
-                         const auto common = attributes.enumeration<ElementType>();
-                         const bool right = attributes.boolean();
-                         XlaValue sequence = l.operand(0, common);
-                         if (l.num_operands() == 3) {
-                           sequence = gather_elements(b, sequence, sequence.rank() - 1,
-                                                      l.operand(2));
-                         }
-                         const XlaValue found =
-                             search_sorted(b, sequence, l.operand(1, common), right);
-                         return b.convert(found, n.output().type);
-                       }};
+const Op kSearchSorted{
+    "aten::searchsorted", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      auto attributes = n.attributes();
+      const auto common = attributes.enumeration<ElementType>();
+      const bool right = attributes.boolean();
+      XlaValue sequence = l.operand(0, common);
+      if (l.num_operands() == 3) {
+        sequence = gather_elements(b, sequence, sequence.rank() - 1, l.operand(2));
+      }
+      const XlaValue found = search_sorted(b, sequence, l.operand(1, common), right);
+      return b.convert(found, n.output().type);
+    }};
 
-at::Tensor search(const at::Tensor& sequence, const at::Tensor& self, bool out_int32,
-                  bool right, std::optional<std::string_view> side,
-                        const std::optional<at::Tensor>& sorter) {
+at::Tensor search(const at::Tensor& sequence, const at::Tensor& self, bool out_int32, bool right,
+                  std::optional<std::string_view> side, const std::optional<at::Tensor>& sorter) {
   const at::ScalarType type = out_int32 ? at::kInt : at::kLong;
   const at::Tensor result = lazy::allocate(self.sizes(), type, device_of({sequence, self}));
   const at::Tensor order = sorter.value_or(at::Tensor());
@@ -146,17 +144,17 @@ at::Tensor search(const at::Tensor& sequence, const at::Tensor& self, bool out_i
   c10::SmallVector<Value, 3> operands{value_of(sequence), value_of(self)};
   if (order.defined()) operands.push_back(value_of(order));
   const ShapeRef shape{lazy::element_type(type), span_of(self.sizes())};
-  lazy::write(result, Value(Node::make(kSearchSorted,
-                                       std::span<const Value>(operands.data(), operands.size()),
-                                       Attributes::of(common, side ? *side == "right" : right),
-                                       std::span(&shape, 1))));
+  lazy::write(result,
+              Value(Node::make(
+                  kSearchSorted, std::span<const Value>(operands.data(), operands.size()),
+                  Attributes::of(common, side ? *side == "right" : right), std::span(&shape, 1))));
   return result;
 }
 
 // A Python number: no more than a tensor without dimensions that yields to the others' dtype.
 at::Tensor number_tensor(const at::Scalar& number, const at::Tensor& like) {
-  at::Tensor tensor = lazy::make(
-      lazy::full(number, lazy::element_type(number.type()), {}), number.type(), like.device());
+  at::Tensor tensor = lazy::make(lazy::full(number, lazy::element_type(number.type()), {}),
+                                 number.type(), like.device());
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }
@@ -168,7 +166,7 @@ at::Tensor searchsorted_scalar(const at::Tensor& sequence, const at::Scalar& sel
 }
 
 at::Tensor bucket(const at::Tensor& self, const at::Tensor& boundaries, bool out_int32,
-                     bool right) {
+                  bool right) {
   TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
               boundaries.dim(), ")");
   return search(boundaries, self, out_int32, right, {}, {});

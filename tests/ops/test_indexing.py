@@ -163,3 +163,27 @@ def test_embedding_renorm(norm_type):
         return torch.embedding_renorm_(weight, index, 1.0, norm_type)
 
     check_call(renorm, (torch.tensor([0, 2]), torch.randn(4, 3) * 3))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, i: x[i],
+        lambda x, i: x.index_put((i,), x.new_zeros(())),
+        lambda x, i: x.gather(0, i[:, None]),
+        lambda x, i: x.scatter(0, i[:, None], 1.0),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.index_add(0, i, x[:2]),
+        lambda x, i: x.index_fill(0, i, 1.0),
+        lambda x, i: x.view(-1)[::4].take(i),
+        lambda x, i: F.embedding(i, x),
+        lambda x, i: F.embedding(i.view(1, 2)[:, 1:].int(), x),
+    ],
+)
+def test_what_the_host_knows_is_checked_at_the_call(call):
+    x, inside, outside = torch.zeros(3, 4), torch.tensor([0, 2]), torch.tensor([0, 3])
+    check_call(call, (x, inside))
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        call(x, outside)
+    with pytest.raises(expected.type):
+        call(x.to(DEVICE), outside.to(DEVICE))

@@ -1,0 +1,184 @@
+// Masks: masked_fill, masked_scatter.
+
+#include "aten/masked.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+
+#include "aten/indices.h"
+
+namespace torch_xla::aten {
+namespace {
+
+const Op kMaskedFill{"aten::masked_fill", [](Lowering& l, const Node& n) -> Results {
+                       const ShapeRef out = n.output();
+                       const Dims dims(out.dims);
+                       const XlaValue value = l.operand(2, out.type);
+                       return l->select(l->broadcast_to(l.operand(1, ElementType::kPred), dims),
+                                        l->broadcast_to(value, dims),
+                                        l->broadcast_to(l.operand(0), dims));
+                     }};
+
+}  // namespace
+
+Value masked_fill_node(const Value& self, const Value& mask, const Value& number,
+                       at::IntArrayRef sizes) {
+  return Node::make(kMaskedFill, {self, mask, number}, {}, ShapeRef{self.type(), span_of(sizes)});
+}
+
+namespace {
+
+// --- masked_fill ---
+
+void check_mask(const at::Tensor& mask, const char* name) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, name,
+              " only supports boolean masks, but got mask with dtype ", mask.scalar_type());
+}
+
+// Throws when the number overflows the dtype, as its conversion does on CPU.
+void check_fits(const at::Scalar& number, at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+    case at::kComplexDouble:
+      return;
+    case at::kFloat:
+      number.to<float>();
+      return;
+    case at::kHalf:
+      number.to<at::Half>();
+      return;
+    case at::kBFloat16:
+      number.to<at::BFloat16>();
+      return;
+    case at::kLong:
+      number.to<int64_t>();
+      return;
+    case at::kInt:
+      number.to<int32_t>();
+      return;
+    case at::kShort:
+      number.to<int16_t>();
+      return;
+    case at::kChar:
+      number.to<int8_t>();
+      return;
+    case at::kByte:
+      number.to<uint8_t>();
+      return;
+    default:
+      return;
+  }
+}
+
+Value number_for(const at::Tensor& self, const at::Scalar& value) {
+  TORCH_CHECK(self.is_complex() || !value.isComplex(), "value cannot be converted to type ",
+              c10::toString(self.scalar_type()), " without overflow");
+  check_fits(value, self.scalar_type());
+  return lazy::scalar(value, element_type(self));
+}
+
+Value number_for(const at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0,
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
+  TORCH_CHECK(self.is_complex() || !value.is_complex(), "value cannot be converted to type ",
+              c10::toString(self.scalar_type()), " without overflow");
+  if (!lazy::is_xla(value)) return number_for(self, number_in(value));
+  return value_of(value);
+}
+
+template <class Number>
+at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Number& value) {
+  check_mask(mask, "masked_fill");
+  const Value number = number_for(self, value);
+  const at::IntArrayRef own = self.sizes();
+  const at::DimVector sizes =
+      own == mask.sizes() ? at::DimVector(own) : at::infer_size_dimvector(own, mask.sizes());
+  return lazy::make(masked_fill_node(value_of(self), value_of(mask), number, sizes),
+                    self.scalar_type(), self.device());
+}
+
+void check_expandable(const at::Tensor& self, const at::Tensor& mask) {
+  // The message of Tensor::expand.
+  if (self.sizes() != mask.sizes())
+    at::inferExpandGeometry_dimvector(mask.sizes(), mask.strides(), self.sizes());
+}
+
+template <class Number>
+at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const Number& value) {
+  check_mask(mask, "masked_fill_");
+  at::assert_no_internal_overlap(self);
+  check_expandable(self, mask);
+  lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number_for(self, value),
+                                     self.sizes()));
+  return self;
+}
+
+// The i-th element that the mask keeps comes from source[i].
+const Op kMaskedScatter{
+    "aten::masked_scatter", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      const XlaValue self = l.operand(0), source = l.operand(2);
+      const XlaValue mask = b.broadcast_to(l.operand(1), self.dims());
+      const Dims flat{self.num_elements()};
+      const XlaValue rank = running_sum(b, b.convert(b.reshape(mask, flat), ElementType::kS32));
+      const XlaValue taken = gather_at(b, b.reshape(source, {source.num_elements()}),
+                                       {b.subtract(rank, b.ones_like(rank))}, {0});
+      return b.select(mask, b.reshape(taken, self.dims()), self);
+    }};
+
+at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter_: expected self and source to have same dtypes but got ",
+              self.scalar_type(), " and ", source.scalar_type());
+  check_mask(mask, "masked_scatter_");
+  TORCH_CHECK(self.device() == mask.device() && self.device() == source.device(),
+              "masked_scatter_: self, mask and source expected to be on the same device");
+  at::assert_no_internal_overlap(self);
+  check_expandable(self, mask);
+  if (self.numel() == 0 || source.numel() == 0) return self;
+  lazy::write(
+      self, Value(Node::make(kMaskedScatter, {value_of(self), value_of(mask), value_of(source)}, {},
+                             ShapeRef{element_type(self), span_of(self.sizes())})));
+  return self;
+}
+
+// The gradient of source: the gradients of what the mask keeps, in order, then zeros.
+const Op kMaskedScatterBackward{
+    "aten::masked_scatter_backward", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      const ShapeRef out = n.output();
+      const XlaValue grad = l.operand(0);
+      const Dims flat{grad.num_elements()}, result{out.num_elements()};
+      const XlaValue mask = b.reshape(b.broadcast_to(l.operand(1), grad.dims()), flat);
+      const XlaValue rank = running_sum(b, b.convert(mask, ElementType::kS32));
+      // What is not kept goes where it is dropped.
+      const XlaValue place = b.select(mask, b.subtract(rank, b.ones_like(rank)),
+                                      b.full_like(rank, out.num_elements()));
+      const XlaValue taken = scatter_at(b, b.constant(out.type, result, 0), {place}, {0},
+                                        b.reshape(grad, flat), Combine::kSet);
+      return b.reshape(taken, Dims(out.dims));
+    }};
+
+at::Tensor masked_scatter_backward(const at::Tensor& grad, const at::Tensor& mask,
+                                   at::IntArrayRef sizes) {
+  const ShapeRef shape{element_type(grad), span_of(sizes)};
+  const Value result =
+      grad.numel() == 0 || shape.num_elements() == 0
+          ? lazy::full(0, shape.type, shape.dims)
+          : Value(Node::make(kMaskedScatterBackward, {value_of(grad), value_of(mask)}, {}, shape));
+  return lazy::make(result, grad.scalar_type(), grad.device());
+}
+
+}  // namespace
+
+XLA_KERNELS(m) {
+  m.impl("masked_fill.Scalar", masked_fill<at::Scalar>);
+  m.impl("masked_fill.Tensor", masked_fill<at::Tensor>);
+  m.impl("masked_fill_.Scalar", masked_fill_<at::Scalar>);
+  m.impl("masked_fill_.Tensor", masked_fill_<at::Tensor>);
+  m.impl("masked_scatter_", masked_scatter_);
+  m.impl("masked_scatter_backward", masked_scatter_backward);
+}
+
+}  // namespace torch_xla::aten
