@@ -26,6 +26,7 @@ def register() -> None:
     torch.serialization.register_package(_PRIORITY, _tag, _restore)
     torch.Tensor._reduce_ex_internal = _with_xla(torch.Tensor._reduce_ex_internal)
     torch.UntypedStorage._write_file = _from_host(torch.UntypedStorage._write_file)
+    torch.UntypedStorage._set_from_file = _through_host(torch.UntypedStorage._set_from_file)
 
 
 def _tag(storage: Any) -> str | None:
@@ -35,7 +36,12 @@ def _tag(storage: Any) -> str | None:
 def _restore(storage: Any, location: str) -> Any:
     if not re.fullmatch(r"xla(:\d+)?", location):
         return None
-    return storage.to(device=torch.device(location))
+    # UntypedStorage(n, device="xla") is beyond torch, a tensor of bytes is not.
+    return _bytes_of(storage).to(location).untyped_storage()
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _with_xla(reduce: Any) -> Any:
@@ -63,10 +69,25 @@ def _with_xla(reduce: Any) -> Any:
 
 
 def _from_host(write_file: Any) -> Any:
-    """The formats before zip files write storages by their address; xla memory has none."""
+    """The format before zip files writes storages by their address; xla memory has none."""
 
     @functools.wraps(write_file)
     def write(self: torch.UntypedStorage, *args: Any) -> Any:
         return write_file(self.cpu() if self.device.type == "xla" else self, *args)
 
     return write
+
+
+def _through_host(set_from_file: Any) -> Any:
+    """The same for reading: the bytes come into a storage that is there already."""
+
+    @functools.wraps(set_from_file)
+    def read(self: torch.UntypedStorage, *args: Any) -> Any:
+        if self.device.type != "xla":
+            return set_from_file(self, *args)
+        host = torch.UntypedStorage(self.nbytes())
+        set_from_file(host, *args)
+        _bytes_of(self).copy_(_bytes_of(host))
+        return self
+
+    return read

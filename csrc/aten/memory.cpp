@@ -76,7 +76,7 @@ Value move_to(const at::Tensor& source, at::ScalarType dtype, Device device) {
     return lazy::upload(source.scalar_type() == dtype ? source : source.to(dtype), device);
   }
   if (source.device() != device) {
-    return lazy::upload(lazy::download(lazy::read(source), source.device()).to(dtype), device);
+    return lazy::upload(lazy::download(source).to(dtype), device);
   }
   return value_of(source, dtype);
 }
@@ -86,7 +86,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   TORCH_CHECK(source.defined(), "src is undefined");
   if (self.is_same(source)) return self;
   if (!lazy::is_xla(self)) {
-    self.copy_(lazy::download(lazy::read(source), source.device()));
+    self.copy_(lazy::download(source));
     return self;
   }
   check_writable(self, source.sizes());

@@ -129,6 +129,7 @@ LazyStorage& LazyStorage::of(const c10::Storage& storage) {
     return *static_cast<LazyStorage*>(pointer.get_context());
   }
   TORCH_CHECK(impl->device().is_xla(), "expected an xla storage, got one of ", impl->device());
+  TORCH_CHECK(!pointer.get(), "xla memory has no addresses: this storage was made over one");
   impl->set_data_ptr_noswap(raw_bytes(static_cast<int64_t>(impl->nbytes()), impl->device()));
   return *static_cast<LazyStorage*>(impl->_mutable_data_ptr_no_checks().get_context());
 }

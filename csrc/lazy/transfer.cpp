@@ -8,6 +8,7 @@
 #include "lazy/host_range.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
+#include "lazy/storage.h"
 #include "lazy/tensor.h"
 
 namespace torch_xla::lazy {
@@ -57,10 +58,22 @@ at::Tensor download(const ir::Value& value, c10::Device device) {
   return cpu;
 }
 
+at::Tensor download(const at::Tensor& tensor) {
+  LazyStorage& storage = storage_of(tensor);
+  const bool whole_as_bytes = tensor.scalar_type() == at::kByte && tensor.dim() == 1 &&
+                              tensor.storage_offset() == 0 && tensor.is_contiguous() &&
+                              tensor.nbytes() == tensor.storage().nbytes();
+  if (whole_as_bytes && storage.type() != ir::ElementType::kU8 && storage.strides().empty()) {
+    const at::Tensor elements = download(storage.value(), tensor.device()).reshape({-1});
+    if (elements.nbytes() == tensor.nbytes()) return elements.view(at::kByte);
+  }
+  return download(read(tensor), tensor.device());
+}
+
 std::vector<at::Tensor> download(at::TensorList tensors) {
   std::vector<at::Tensor> results;
   for (const at::Tensor& tensor : tensors) {
-    at::Tensor cpu = download(read(tensor), tensor.device());
+    at::Tensor cpu = download(tensor);
     if (!tensor.is_contiguous() && is_dense(tensor.sizes(), tensor.strides())) {
       at::Tensor strided = at::empty_strided(tensor.sizes(), tensor.strides(), cpu.options());
       strided.copy_(cpu);

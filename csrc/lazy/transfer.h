@@ -15,6 +15,9 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device);
 // Computes what is pending and copies a value into a new, row-major CPU tensor. Blocks until it is
 // there. Throws the error of the program that makes it.
 at::Tensor download(const ir::Value& value, c10::Device device);
+// The same for an xla tensor. A whole storage seen as bytes (what torch.save reads) comes without a
+// program that reinterprets it.
+at::Tensor download(const at::Tensor& tensor);
 // The same for xla tensors, all of one sync; strides are kept where they are dense.
 std::vector<at::Tensor> download(at::TensorList tensors);
 
