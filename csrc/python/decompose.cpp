@@ -30,10 +30,14 @@ py::object to_python(const c10::IValue& value, const c10::Argument& argument) {
     c10::TypePtr type = argument.real_type();
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
     switch (type->kind()) {
-      case c10::TypeKind::ScalarTypeType: return py::cast(value.toScalarType());
-      case c10::TypeKind::LayoutType: return py::cast(value.toLayout());
-      case c10::TypeKind::MemoryFormatType: return py::cast(value.toMemoryFormat());
-      default: break;
+      case c10::TypeKind::ScalarTypeType:
+        return py::cast(value.toScalarType());
+      case c10::TypeKind::LayoutType:
+        return py::cast(value.toLayout());
+      case c10::TypeKind::MemoryFormatType:
+        return py::cast(value.toMemoryFormat());
+      default:
+        break;
     }
   }
   return torch::jit::toPyObject(value);
