@@ -138,8 +138,9 @@ TEST(Node, LocalHashIsOfOpAttributesAndShapes) {
   EXPECT_NE(rotate(x, 1).node->local_hash(), rotate(x, 0).node->local_hash());
   EXPECT_NE(rotate(x, 1).node->local_hash(), rotate(y, 1).node->local_hash());
   EXPECT_NE(add(x, x).node->local_hash(), both(x, x).first.node->local_hash());
-  const Op same_name{"test::add", testing::kAdd.lower};
-  EXPECT_EQ(Node::make(same_name, {x, x}, {}, x.shape())->local_hash(),
+  // Two ops of one name may lower differently, so they do not share programs.
+  static const Op same_name{"test::add", testing::kAdd.lower};
+  EXPECT_NE(Node::make(same_name, {x, x}, {}, x.shape())->local_hash(),
             add(x, x).node->local_hash());
 }
 
