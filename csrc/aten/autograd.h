@@ -10,11 +10,14 @@
 
 namespace torch_xla::aten {
 
-// Whether an operator may be kept whole: nobody looks at the parts. Python modes and wrapped
-// tensors want them, and so does forward-mode differentiation.
+// Whether an operator may be kept whole: nobody looks at the parts. Python modes, wrapped tensors
+// and function transforms want them, and so does forward-mode differentiation.
 inline bool keep_whole(c10::DispatchKeySet keys,
                        std::initializer_list<std::reference_wrapper<const at::Tensor>> operands) {
-  if (keys.has(c10::DispatchKey::Python) ||
+  constexpr c10::DispatchKeySet observers({c10::DispatchKey::Python,
+                                           c10::DispatchKey::FuncTorchGradWrapper,
+                                           c10::DispatchKey::FuncTorchDynamicLayerBackMode});
+  if (keys.has_any(observers) ||
       c10::impl::TorchDispatchModeTLS::any_modes_set(/*skip_infra_modes=*/false)) {
     return false;
   }

@@ -135,6 +135,15 @@ Value pad_backward_compute(Infer<Meta, 1>& it, const Tensor& grad, const Tensor&
   return edge_pad(op, grad, padding, it.output_shape());
 }
 
+// CPU's kernels, not the meta functions, decide to keep channels last.
+template <class Meta, const Op& op>
+Tensor pad_in_format(const Tensor& self, IntArrayRef padding) {
+  Tensor result = structured_functional<Meta, &pad_compute<Meta, op>>(self, padding);
+  const MemoryFormat format = self.suggest_memory_format();
+  if (format == MemoryFormat::Contiguous) return result;
+  return wrap(lazy::read(result), self.scalar_type(), self, format);
+}
+
 // The kernels that torch has no meta function for.
 
 Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
@@ -185,7 +194,8 @@ XLA_KERNELS(m) {
   m.impl("reflection_pad2d", reflection_pad2d);
   m.impl("reflection_pad2d_backward", pad_backward<kReflectBackward>);
   structured<structured_reflection_pad3d, &pad_compute<structured_reflection_pad3d, kReflect>>(
-      m, {"reflection_pad3d", nullptr, "reflection_pad3d.out"});
+      m, {nullptr, nullptr, "reflection_pad3d.out"});
+  m.impl("reflection_pad3d", pad_in_format<structured_reflection_pad3d, kReflect>);
   m.impl("reflection_pad3d_backward", pad_backward<kReflectBackward>);
   structured<structured_replication_pad1d, &pad_compute<structured_replication_pad1d, kReplicate>>(
       m, {"replication_pad1d", nullptr, "replication_pad1d.out"});
@@ -193,10 +203,12 @@ XLA_KERNELS(m) {
              &pad_backward_compute<structured_replication_pad1d_backward, kReplicateBackward>>(
       m, {"replication_pad1d_backward", nullptr, "replication_pad1d_backward.grad_input"});
   structured<structured_replication_pad2d, &pad_compute<structured_replication_pad2d, kReplicate>>(
-      m, {"replication_pad2d", nullptr, "replication_pad2d.out"});
+      m, {nullptr, nullptr, "replication_pad2d.out"});
+  m.impl("replication_pad2d", pad_in_format<structured_replication_pad2d, kReplicate>);
   m.impl("replication_pad2d_backward", pad_backward<kReplicateBackward>);
   structured<structured_replication_pad3d, &pad_compute<structured_replication_pad3d, kReplicate>>(
-      m, {"replication_pad3d", nullptr, "replication_pad3d.out"});
+      m, {nullptr, nullptr, "replication_pad3d.out"});
+  m.impl("replication_pad3d", pad_in_format<structured_replication_pad3d, kReplicate>);
   m.impl("replication_pad3d_backward", pad_backward<kReplicateBackward>);
 }
 

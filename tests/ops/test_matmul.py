@@ -96,6 +96,16 @@ def test_forward_mode():
     check_call(tangent, (x, w, t), native=False)
 
 
+def test_function_transforms():
+    x, w = torch.randn(2, 4, 3), torch.randn(5, 3)
+
+    def loss(x, w):
+        return (F.linear(x.detach(), w) @ w + F.linear(x, w.detach()).sum()).square().sum()
+
+    check_call(lambda x, w: torch.func.grad(loss, argnums=(0, 1))(x, w), (x, w))
+    check_call(lambda x, w: torch.vmap(loss, (0, None))(x, w), (x, w))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("sizes", [(4,), (2, 4), (3, 2, 4), (2, 0, 4), (2, 3, 2, 4)])
 @pytest.mark.parametrize("bias", [True, False])

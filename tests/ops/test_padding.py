@@ -38,6 +38,9 @@ def image(*sizes, last=None):
 def test_pad_modes(mode, last):
     x = image(2, 3, 5, 6, last=last)
     check_call(lambda x: F.pad(x, (1, 3, 2, 0), mode=mode), (x,))
+    if mode != "circular":
+        x = image(2, 3, 4, 5, 6, last=last and torch.channels_last_3d)
+        check_call(lambda x: F.pad(x, (1, 3, 2, 0, 1, 1), mode=mode), (x,))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
