@@ -26,13 +26,11 @@ bool is_pred(const XlaValue& x) { return x.element_type() == ElementType::kPred;
 // --- add, sub: self + alpha * other ---
 
 const PointwiseOp kAdd{"aten::add", [](Args x) { return x.b.add(x[0], x[1]); }};
-const PointwiseOp kAddScaled{"aten::add", [](Args x) {
-                               return x.b.add(x[0], x.b.multiply(x[2], x[1]));
-                             }};
+const PointwiseOp kAddScaled{"aten::add",
+                             [](Args x) { return x.b.add(x[0], x.b.multiply(x[2], x[1])); }};
 const PointwiseOp kSub{"aten::sub", [](Args x) { return x.b.subtract(x[0], x[1]); }};
-const PointwiseOp kSubScaled{"aten::sub", [](Args x) {
-                               return x.b.subtract(x[0], x.b.multiply(x[2], x[1]));
-                             }};
+const PointwiseOp kSubScaled{"aten::sub",
+                             [](Args x) { return x.b.subtract(x[0], x.b.multiply(x[2], x[1])); }};
 const PointwiseOp kMul{"aten::mul", [](Args x) { return x.b.multiply(x[0], x[1]); }};
 
 // A Python number beside a float tensor does not change its dtype.
@@ -172,8 +170,8 @@ XlaValue floor_divide_floats(Args x) {
   const XlaValue adjust = b.and_(b.ne(mod, zero), b.ne(b.lt(x[1], zero), b.lt(mod, zero)));
   div = b.select(adjust, b.subtract(div, one), div);
   const XlaValue floored = b.floor(div);
-  const XlaValue rounded = b.select(b.gt(b.subtract(div, floored), x.number(0.5)),
-                                    b.add(floored, one), floored);
+  const XlaValue rounded =
+      b.select(b.gt(b.subtract(div, floored), x.number(0.5)), b.add(floored, one), floored);
   const XlaValue quotient = b.divide(x[0], x[1]);
   // A zero keeps the sign of the true quotient.
   const XlaValue signed_zero = b.multiply(zero, b.sign(quotient));
@@ -184,8 +182,8 @@ XlaValue floor_divide_floats(Args x) {
 const PointwiseOp kDivTrunc{"aten::div", [](Args x) {
                               const XlaValue quotient = x.b.divide(x[0], x[1]);
                               if (!stablehlo::is_float(x[0].element_type())) return quotient;
-                              return x.b.select(x.b.lt(quotient, x.number(0)),
-                                                x.b.ceil(quotient), x.b.floor(quotient));
+                              return x.b.select(x.b.lt(quotient, x.number(0)), x.b.ceil(quotient),
+                                                x.b.floor(quotient));
                             }};
 const PointwiseOp kDivFloor{"aten::div", [](Args x) {
                               return stablehlo::is_float(x[0].element_type())
@@ -227,12 +225,12 @@ struct ScalarComparison {
   }
 };
 
-#define COMPARISON(name, op)                                                                    \
-  structured<at::meta::structured_##name##_Tensor,                                              \
-             &Comparison<at::meta::structured_##name##_Tensor, op>::compute>(                   \
-      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                             \
-  structured<at::meta::structured_##name##_Scalar,                                              \
-             &ScalarComparison<at::meta::structured_##name##_Scalar, op>::compute>(             \
+#define COMPARISON(name, op)                                                        \
+  structured<at::meta::structured_##name##_Tensor,                                  \
+             &Comparison<at::meta::structured_##name##_Tensor, op>::compute>(       \
+      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                 \
+  structured<at::meta::structured_##name##_Scalar,                                  \
+             &ScalarComparison<at::meta::structured_##name##_Scalar, op>::compute>( \
       m, {#name ".Scalar", #name "_.Scalar", #name ".Scalar_out"})
 
 }  // namespace

@@ -171,9 +171,7 @@ struct StructuredKernels<Meta, compute, N, Return (Meta::*)(Args...)> {
     }
   };
   static constexpr bool kHasInplace = Inplace<Args...>::kPossible;
-  static constexpr auto inplace() {
-    return &Inplace<Args...>::call;
-  }
+  static constexpr auto inplace() { return &Inplace<Args...>::call; }
 
   static at::Tensor& out1(Args... args, at::Tensor& out) {
     Op op(Variant::kOut, {out});
@@ -198,7 +196,7 @@ auto structured_functional(const Args&... args) {
 template <class Meta, auto compute, class... Args>
 at::Tensor& structured_inplace(at::Tensor& self, const Args&... rest) {
   return internal::StructuredKernels<Meta, compute, 1, decltype(&Meta::meta)>::inplace()(self,
-                                                                                        rest...);
+                                                                                         rest...);
 }
 
 struct Names {

@@ -42,9 +42,8 @@ Value scalar_operand(const c10::Scalar& number, ElementType common) {
 bool plain_pair(const at::Tensor& a, const at::Tensor& b) {
   const c10::TensorImpl* x = a.unsafeGetTensorImpl();
   const c10::TensorImpl* y = b.unsafeGetTensorImpl();
-  return x->is_xla() && y->is_xla() && x->dtype() == y->dtype() &&
-         x->device() == y->device() && x->sizes() == y->sizes() && x->is_contiguous() &&
-         y->is_contiguous();
+  return x->is_xla() && y->is_xla() && x->dtype() == y->dtype() && x->device() == y->device() &&
+         x->sizes() == y->sizes() && x->is_contiguous() && y->is_contiguous();
 }
 
 }  // namespace torch_xla::aten

@@ -20,9 +20,7 @@ from harness import (
 SUMS = ops("sum", "mean", "prod", "nansum", "count_nonzero", "trace", "all", "any", "renorm")
 NORMS = ops("norm", "linalg.vector_norm", "logsumexp", "var", "std", "var_mean", "std_mean")
 EXTREMES = ops("amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "median", "nanmedian")
-OPS = [
-    op for op in SUMS + NORMS + EXTREMES if op.variant_test_name not in ("binary", "nuc", "fro")
-]
+OPS = [op for op in SUMS + NORMS + EXTREMES if op.variant_test_name not in ("binary", "nuc", "fro")]
 
 
 @pytest.mark.parametrize("op, dtype", pairs(OPS))
