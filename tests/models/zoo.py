@@ -23,6 +23,7 @@ class Case:
     model: nn.Module
     batch: Batch
     loss: Callable[[nn.Module, Batch], torch.Tensor]
+    looks: int = 0  # how often the model itself reads a value back in a step
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -132,10 +133,15 @@ def convolutions_1d_3d() -> Case:
         def __init__(self) -> None:
             super().__init__()
             self.line = nn.Sequential(
-                nn.Conv1d(2, 4, 5, stride=2, padding=2), nn.BatchNorm1d(4), nn.Hardswish()
+                nn.Conv1d(2, 4, 5, stride=2, padding=2, bias=False),
+                nn.BatchNorm1d(4),
+                nn.Hardswish(),
             )
             self.volume = nn.Sequential(
-                nn.Conv3d(1, 4, 3, padding=1), nn.BatchNorm3d(4), nn.ReLU(), nn.MaxPool3d(2)
+                nn.Conv3d(1, 4, 3, padding=1, bias=False),
+                nn.BatchNorm3d(4),
+                nn.ReLU(),
+                nn.MaxPool3d(2),
             )
             self.head = nn.Linear(32, 10)
 
@@ -207,15 +213,21 @@ def transformer_encoder() -> Case:
 
 
 def language_model_batch(vocabulary: int) -> Batch:
-    """Tokens, a mask that pads the second sequence on the right, and labels that skip padding."""
+    """Tokens, and labels that leave the end of the second sequence out."""
     tokens = torch.randint(vocabulary, (2, 12))
+    labels = tokens.clone()
+    labels[1, 9:] = -100
+    return {"input_ids": tokens, "labels": labels}
+
+
+def padded(case: Case, looks: int) -> Case:
+    """The same with a mask over the end of the second sequence.
+
+    transformers looks whether masks hide anything at all: a read, which ends a program.
+    """
     mask = torch.ones(2, 12, dtype=torch.int64)
     mask[1, 9:] = 0
-    return {
-        "input_ids": tokens,
-        "attention_mask": mask,
-        "labels": tokens.masked_fill(mask == 0, -100),
-    }
+    return Case(case.model, {**case.batch, "attention_mask": mask}, case.loss, looks)
 
 
 def own_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -272,3 +284,18 @@ def llama() -> Case:
         max_position_embeddings=16,
     )
     return Case(LlamaForCausalLM(config), language_model_batch(60), own_loss)
+
+
+@case
+def gpt2_padded() -> Case:
+    return padded(gpt2(), looks=2)
+
+
+@case
+def bert_padded() -> Case:
+    return padded(bert(), looks=1)
+
+
+@case
+def llama_padded() -> Case:
+    return padded(llama(), looks=1)
