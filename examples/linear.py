@@ -4,6 +4,7 @@ python -m examples.linear
 """
 
 import torch
+
 import torch_xla.core.xla_model as xm
 
 device = xm.xla_device()
