@@ -9,6 +9,10 @@
 #include <mutex>
 #include <unordered_map>
 
+#if __has_include(<malloc.h>)
+#include <malloc.h>  // malloc_trim, where the C library is glibc
+#endif
+
 #include "ir/graph.h"
 #include "lazy/dtype.h"
 #include "lazy/full.h"
@@ -167,6 +171,14 @@ pjrt::CompileOptions compile_options() {
   return options;
 }
 
+// A compiler works in hundreds of megabytes, in many pieces, which glibc keeps for later. A tenth
+// of a second gives them back; programs that compile in less are not worth it.
+void return_compiler_memory([[maybe_unused]] double seconds) {
+#ifdef __GLIBC__
+  if (seconds > 1) malloc_trim(0);
+#endif
+}
+
 // One launch: from roots to programs to data.
 class Launch {
  public:
@@ -253,6 +265,7 @@ class Launch {
         compile_or_load(Runtime::get().client(), lowered.module, compile_options());
     program->refusal = refusal_of(*program->executable, device_);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    return_compiler_memory(seconds.count());
     time.add(seconds.count() * 1e9);
     CompileReport report{graph_.key,          lowering.name,
                          graph_.order.size(), graph_.parameters.size(),
