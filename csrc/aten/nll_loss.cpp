@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "aten/reduction.h"
+#include "lazy/host_range.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -183,6 +184,16 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const at::Te
 
 // --- [n, classes] or [classes] ---
 
+// CPU's error, where the labels came from the host; computed ones are masked.
+void check_labels(const at::Tensor& target, int64_t classes, int64_t ignore_index) {
+  const std::optional<lazy::Range> range = lazy::known_range(value_of(target));
+  if (!range) return;
+  for (int64_t label : {range->least, range->greatest}) {
+    TORCH_CHECK_INDEX(label == ignore_index || (label >= 0 && label < classes), "Target ", label,
+                      " is out of bounds.");
+  }
+}
+
 // What needs no check by PyTorch's meta function: a batch of matching sizes without weights.
 bool is_usual(const at::Tensor& self, const at::Tensor& target, const at::Tensor* weight) {
   return !weight && self.dim() == 2 && target.dim() == 1 && self.size(0) == target.size(0);
@@ -198,6 +209,7 @@ std::tuple<at::Tensor, at::Tensor> nll_loss_forward(const at::Tensor& self,
     it.meta(self, target, reference(weight), reduction, ignore_index);
   }
   check_dtypes(self, target, weight);
+  check_labels(target, self.size(-1), ignore_index);
   const Loss loss = forward_values(self, target, weight, reduction, ignore_index);
   return {lazy::make(loss.loss, self.scalar_type(), self.device()),
           lazy::make(loss.total_weight, self.scalar_type(), self.device())};
@@ -245,6 +257,7 @@ std::tuple<at::Tensor, at::Tensor> nll_loss2d_forward(const at::Tensor& self,
                                                       int64_t reduction, int64_t ignore_index) {
   const at::Tensor* weight = given(weight_opt);
   check_2d(self, target, weight);
+  check_labels(target, self.size(1), ignore_index);
   const Loss loss = forward_values(self, target, weight, reduction, ignore_index);
   return {lazy::make(loss.loss, self.scalar_type(), self.device()),
           lazy::make(loss.total_weight, self.scalar_type(), self.device())};
