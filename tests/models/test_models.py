@@ -27,8 +27,7 @@ def programs(case: Case) -> int:
     return 2 + case.looks
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_trains_as_on_cpu(case, device, no_fallback, dtype):
+def check_training(case: Case, device: torch.device, dtype: torch.dtype) -> None:
     expected = train(case, "cpu", dtype=dtype)
     got = train(case, device, dtype=dtype)
     rtol, atol = TOLERANCE[dtype]
@@ -37,7 +36,18 @@ def test_trains_as_on_cpu(case, device, no_fallback, dtype):
     assert compile_count() <= programs(case)
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet18", "gpt2", "lstm"])
+def test_trains_as_on_cpu(case, device, no_fallback):
+    check_training(case, device, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["mlp", "resnet18", "gpt2"])
+def test_trains_in_other_types(device, no_fallback, name, dtype):
+    torch.manual_seed(0)
+    check_training(CASES[name](), device, dtype)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lstm"])
 def test_a_changing_learning_rate_compiles_nothing(device, metrics, name):
     torch.manual_seed(0)
     case = CASES[name]()

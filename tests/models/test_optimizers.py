@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
@@ -23,9 +25,11 @@ OPTIMIZERS = [
     torch.optim.SGD,
 ]
 
+# Their step in torch.optim reads numbers back from the device, and each read ends a program.
+READING = (torch.optim.ASGD, torch.optim.Adafactor)
+
 OPTIONS = {
     "amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True, weight_decay=1e-2),
-    "capturable": lambda p: torch.optim.AdamW(p, capturable=True),
     "foreach": lambda p: torch.optim.AdamW(p, foreach=True),
     "lr in a tensor": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-3)),
     "maximize": lambda p: torch.optim.Adam(p, maximize=True),
@@ -51,12 +55,20 @@ def check(case: Case, device: torch.device, optimizer) -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda kind: kind.__name__)
 def test_defaults(case, device, no_fallback, optimizer):
     check(case, device, optimizer)
-    assert compile_count() <= 2
+    assert compile_count() <= 2 or optimizer in READING
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(case, device, no_fallback, name):
     check(case, device, OPTIONS[name])
+    assert compile_count() <= 2
+
+
+def test_capturable(case, device, no_fallback):
+    # The count of steps lives on the device too. On CPU torch does not offer this.
+    got = train(case, device, optimizer=lambda p: torch.optim.AdamW(p, capturable=True))
+    expected = train(case, "cpu", optimizer=torch.optim.AdamW)
+    assert_same(got, expected, rtol=1e-4, atol=1e-5)
     assert compile_count() <= 2
 
 
@@ -75,8 +87,6 @@ def test_lbfgs(case, device, no_fallback):
     """LBFGS looks at the loss while it steps: programs end where it looks, numbers agree."""
 
     def run(where):
-        import copy
-
         model = copy.deepcopy(case.model).to(where)
         batch = {name: tensor.to(where) for name, tensor in case.batch.items()}
         optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
@@ -123,7 +133,7 @@ def test_state_dicts_travel_between_devices(case, device):
     twin = CASES["mlp"]()
     twin.model.load_state_dict(model.state_dict())
     resumed = torch.optim.AdamW(twin.model.parameters())
-    resumed.load_state_dict(optimizer.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for one, loss in (
         (optimizer, case.loss(model, batch)),
         (resumed, twin.loss(twin.model, twin.batch)),

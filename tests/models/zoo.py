@@ -287,11 +287,6 @@ def llama() -> Case:
 
 
 @case
-def gpt2_padded() -> Case:
-    return padded(gpt2(), looks=2)
-
-
-@case
 def bert_padded() -> Case:
     return padded(bert(), looks=1)
 
