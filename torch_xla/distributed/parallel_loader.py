@@ -15,8 +15,12 @@ from torch_xla.core import xla_model as xm
 from torch_xla.utils.keyd_queue import Queue
 from torch_xla.utils.utils import run_in_thread
 
-# Loaders whose threads are at work; they are ended before the interpreter is.
+# Loaders and threads at work; they are ended before the interpreter is, since a thread that comes
+# back to Python after that aborts the process. A dropped loader's threads may outlive it a little.
 _open_loaders: weakref.WeakSet[ParallelLoader] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+# The reader may be inside the user's loader, which nobody can interrupt.
+_EXIT_PATIENCE_S = 10.0
 
 
 class _Failure:
@@ -55,7 +59,9 @@ def _upload_loop(
                 )
                 turn = (turn + 1) % len(devices)
         except RuntimeError:
-            if not all(queue.is_closed() for queue in uploads):
+            # Pools take no more work once the main thread has ended.
+            ending = not threading.main_thread().is_alive()
+            if not ending and not all(queue.is_closed() for queue in uploads):
                 raise
         finally:
             for queue in uploads:
@@ -155,8 +161,8 @@ class ParallelLoader:
         self._batches = Queue(loader_prefetch_size)
         self._uploads = [Queue(device_prefetch_size) for _ in devices]
         # The threads know the queues but not this object, so that dropping it ends them.
-        run_in_thread(_read_loop, cpu_loader, self._batches, name="xla-loader")
-        self._uploader: threading.Thread = run_in_thread(
+        reader = run_in_thread(_read_loop, cpu_loader, self._batches, name="xla-loader")
+        uploader = run_in_thread(
             _upload_loop,
             self._batches,
             self._uploads,
@@ -165,6 +171,7 @@ class ParallelLoader:
             input_sharding,
             name="xla-uploader",
         )
+        _threads.update((reader, uploader))
         _open_loaders.add(self)
 
     @property
@@ -239,4 +246,5 @@ class MpDeviceLoader:
 def _close_all() -> None:
     for loader in list(_open_loaders):
         loader.close()
-        loader._uploader.join()  # no upload may be under way when the plugin goes
+    for thread in list(_threads):
+        thread.join(_EXIT_PATIENCE_S)
