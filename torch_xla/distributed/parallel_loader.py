@@ -58,9 +58,9 @@ def _upload_loop(
                     pool.submit(xm.send_cpu_data_to_device, batch, devices[turn], sharding)
                 )
                 turn = (turn + 1) % len(devices)
-        except RuntimeError:
-            # Pools take no more work once the main thread has ended.
-            ending = not threading.main_thread().is_alive()
+        except RuntimeError as error:
+            # At exit Python shuts all pools down before it calls _close_all.
+            ending = "cannot schedule new futures" in str(error)
             if not ending and not all(queue.is_closed() for queue in uploads):
                 raise
         finally:
