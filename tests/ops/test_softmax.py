@@ -74,10 +74,18 @@ def test_label_smoothing_and_probabilities():
     check_call(lambda x, t: F.cross_entropy(x, t), (x, torch.rand(3, 4).softmax(1)))
 
 
-def test_a_target_that_is_no_class_gives_nan():
-    # CPU raises; a device finds out too late for that, but does not make a loss up.
-    loss = F.cross_entropy(torch.zeros(2, 3, device=DEVICE), torch.tensor([0, 7]).to(DEVICE))
-    assert loss.isnan().item()
+def test_a_target_that_is_no_class():
+    x, target = torch.zeros(2, 3), torch.tensor([0, 7])
+    message = "Target 7 is out of bounds"
+    with pytest.raises(IndexError, match=message):
+        F.cross_entropy(x, target)
+    with pytest.raises(IndexError, match=message):
+        F.cross_entropy(x.to(DEVICE), target.to(DEVICE))
+    # The host does not know what a device computed: the loss is then not made up.
+    computed = target.to(DEVICE) + torch.zeros(2, dtype=torch.int64, device=DEVICE)
+    assert F.cross_entropy(x.to(DEVICE), computed).isnan().item()
+    ignored = F.cross_entropy(x.to(DEVICE), target.to(DEVICE), ignore_index=7)
+    assert ignored.item() == F.cross_entropy(x, target, ignore_index=7).item()
 
 
 def test_softmax_of_infinities():
