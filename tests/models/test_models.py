@@ -11,7 +11,8 @@ from zoo import CASES, Case
 TOLERANCE = {
     torch.float32: (1e-4, 1e-5),
     torch.float64: (1e-9, 1e-9),
-    torch.bfloat16: (5e-2, 3e-2),
+    # Eight bits of mantissa: batch norm over a small batch makes a tenth of a loss of them.
+    torch.bfloat16: (1e-1, 3e-2),
 }
 
 
@@ -23,8 +24,8 @@ def case(request) -> Case:
 
 def programs(case: Case) -> int:
     """How many a training loop may compile: the first step makes the optimizer's state, from the
-    second on all are alike; a model that reads values back ends a program there."""
-    return 2 + case.looks
+    second on all are alike; a model that reads values back cuts each of these two there."""
+    return 2 * (1 + case.looks)
 
 
 def check_training(case: Case, device: torch.device, dtype: torch.dtype) -> None:
@@ -59,7 +60,16 @@ def test_a_changing_learning_rate_compiles_nothing(device, metrics, name):
     assert compile_count() <= programs(case)
 
 
-def test_evaluation_agrees_with_cpu(case, device, no_fallback):
+@pytest.fixture
+def no_nested_tensors():
+    # torch's fast path for encoders exists on CPU and CUDA only, and zeroes what is padding.
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+def test_evaluation_agrees_with_cpu(case, device, no_fallback, no_nested_tensors):
     with torch.no_grad():
         expected = case.loss(case.model.eval(), case.batch)
         model = case.model.to(device)

@@ -77,8 +77,12 @@ def assert_same(
     `atol` is relative to a tensor's largest element, or to 0.1 where all are smaller. `exact` is
     the same run as `expected` with wider numbers: as far as that one is off, both may be.
     """
+    # transformers compute their losses in f32 whatever the model's dtype.
     torch.testing.assert_close(
-        torch.tensor(got.losses), torch.tensor(expected.losses), rtol=rtol, atol=0
+        torch.tensor(got.losses, dtype=torch.float64),
+        torch.tensor(expected.losses, dtype=torch.float64),
+        rtol=max(rtol, 1e-6),
+        atol=0,
     )
     assert list(got.state) == list(expected.state)
     for name, want in expected.state.items():
