@@ -11,8 +11,7 @@ from zoo import CASES, Case
 TOLERANCE = {
     torch.float32: (1e-4, 1e-5),
     torch.float64: (1e-9, 1e-9),
-    # Eight bits of mantissa: batch norm over a small batch makes a tenth of a loss of them.
-    torch.bfloat16: (1e-1, 3e-2),
+    torch.bfloat16: (5e-2, 3e-2),
 }
 
 
@@ -41,8 +40,19 @@ def test_trains_as_on_cpu(case, device, no_fallback):
     check_training(case, device, torch.float32)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["mlp", "resnet18", "gpt2"])
+# Not gpt2 in f64, whose loss transformers compute in f32; nor resnet18 in bf16, where Adam turns the
+# rounding of small gradients into steps of full size.
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("mlp", torch.float64),
+        ("resnet18", torch.float64),
+        ("lstm", torch.float64),
+        ("mlp", torch.bfloat16),
+        ("gpt2", torch.bfloat16),
+    ],
+    ids=str,
+)
 def test_trains_in_other_types(device, no_fallback, name, dtype):
     torch.manual_seed(0)
     check_training(CASES[name](), device, dtype)
