@@ -40,8 +40,8 @@ def test_trains_as_on_cpu(case, device, no_fallback):
     check_training(case, device, torch.float32)
 
 
-# Not gpt2 in f64, whose loss transformers compute in f32; nor resnet18 in bf16, where Adam turns the
-# rounding of small gradients into steps of full size.
+# Not gpt2 in f64, whose loss transformers compute in f32; nor resnet18 in bf16, where Adam turns
+# the rounding of small gradients into steps of full size.
 @pytest.mark.parametrize(
     "name, dtype",
     [
