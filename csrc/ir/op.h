@@ -19,7 +19,7 @@ struct Results {
 };
 
 // One operation of the IR: its printed name and its meaning in StableHLO. Ops are constants with
-// static storage; a node refers to its op by address and hashes its name.
+// static storage; a node refers to its op by address and mixes in its hash.
 struct Op {
   using LowerFunction = Results (*)(Lowering&, const Node&);
 
@@ -28,7 +28,7 @@ struct Op {
 
   const char* name;  // as printed in dumps and errors: "aten::mm", "xla::device_data"
   LowerFunction lower;
-  uint64_t hash;  // of the name: equal in every process, so that graph keys are too
+  uint64_t hash;  // of the name, and of which op of that name it is
 };
 
 }  // namespace torch_xla::ir

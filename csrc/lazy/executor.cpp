@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <list>
 #include <mutex>
@@ -280,14 +279,14 @@ class Launch {
   }
 
   std::vector<std::unique_ptr<pjrt::Buffer>> upload_scalars() const {
-    std::array<std::vector<float>, 1> singles;
+    std::vector<float> singles;
     std::vector<double> doubles;
     std::vector<int64_t> integers;
     for (const ir::Node* leaf : graph_.scalars) {
       const auto& scalar = *static_cast<const ir::ScalarPayload*>(leaf->payload());
       switch (scalar.kind) {
         case ir::ScalarClass::kF32:
-          singles[0].push_back(static_cast<float>(scalar.real));
+          singles.push_back(static_cast<float>(scalar.real));
           break;
         case ir::ScalarClass::kF64:
           doubles.push_back(scalar.real);
@@ -304,7 +303,7 @@ class Launch {
           numbers.data(), type, std::span(&count, 1), {}, Runtime::get().device(device_),
           pjrt::HostBufferSemantics::kImmutableOnlyDuringCall));
     };
-    put(singles[0], pjrt::BufferType::kF32);
+    put(singles, pjrt::BufferType::kF32);
     put(doubles, pjrt::BufferType::kF64);
     put(integers, pjrt::BufferType::kS64);
     return buffers;
