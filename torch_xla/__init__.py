@@ -27,11 +27,13 @@ from torch_xla._api import (
     sync,
 )
 from torch_xla._extension import _XLAC
+from torch_xla._internal import optimizers
 from torch_xla.version import __version__
 
 _settings.apply()
 _xla_module.register()
 _serialization.register()
+optimizers.register()
 
 from torch_xla import core, debug, distributed, experimental, runtime, utils  # noqa: E402
 from torch_xla.core import xla_model  # noqa: E402, F401

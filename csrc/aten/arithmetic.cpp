@@ -15,6 +15,7 @@
 #include <ATen/ops/sub_meta.h>
 
 #include "aten/elementwise.h"
+#include "aten/formulas.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -23,7 +24,9 @@ using Args = PointwiseArgs&;
 
 bool is_pred(const XlaValue& x) { return x.element_type() == ElementType::kPred; }
 
-// --- add, sub: self + alpha * other ---
+}  // namespace
+
+// --- add, sub (self + alpha * other), mul, div, maximum, minimum ---
 
 const PointwiseOp kAdd{"aten::add", [](Args x) { return x.b.add(x[0], x[1]); }};
 const PointwiseOp kAddScaled{"aten::add",
@@ -32,6 +35,11 @@ const PointwiseOp kSub{"aten::sub", [](Args x) { return x.b.subtract(x[0], x[1])
 const PointwiseOp kSubScaled{"aten::sub",
                              [](Args x) { return x.b.subtract(x[0], x.b.multiply(x[2], x[1])); }};
 const PointwiseOp kMul{"aten::mul", [](Args x) { return x.b.multiply(x[0], x[1]); }};
+const PointwiseOp kDiv{"aten::div", [](Args x) { return x.b.divide(x[0], x[1]); }};
+const PointwiseOp kMaximum{"aten::maximum", [](Args x) { return x.b.maximum(x[0], x[1]); }};
+const PointwiseOp kMinimum{"aten::minimum", [](Args x) { return x.b.minimum(x[0], x[1]); }};
+
+namespace {
 
 // A Python number beside a float tensor does not change its dtype.
 bool is_plain_number(const at::Tensor& self, const at::Tensor& number) {
@@ -143,9 +151,6 @@ struct MulLike {
 
 // --- div ---
 
-// C++ division with the rounding of div(rounding_mode=...): 0 none, 1 trunc, 2 floor.
-const PointwiseOp kDiv{"aten::div", [](Args x) { return x.b.divide(x[0], x[1]); }};
-
 using Mul = MulLike<at::meta::structured_mul_Tensor, kMul, false>;
 using Div = MulLike<at::meta::structured_div_Tensor, kDiv, true>;
 
@@ -197,7 +202,7 @@ Value div_mode(Infer<at::meta::structured_div_Tensor_mode, 1>& it, const at::Ten
   return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
 }
 
-// --- comparisons, maximum, minimum, atan2 ---
+// --- comparisons, atan2 ---
 
 const PointwiseOp kEq{"aten::eq", [](Args x) { return x.b.eq(x[0], x[1]); }};
 const PointwiseOp kNe{"aten::ne", [](Args x) { return x.b.ne(x[0], x[1]); }};
@@ -205,8 +210,6 @@ const PointwiseOp kLt{"aten::lt", [](Args x) { return x.b.lt(x[0], x[1]); }};
 const PointwiseOp kLe{"aten::le", [](Args x) { return x.b.le(x[0], x[1]); }};
 const PointwiseOp kGt{"aten::gt", [](Args x) { return x.b.gt(x[0], x[1]); }};
 const PointwiseOp kGe{"aten::ge", [](Args x) { return x.b.ge(x[0], x[1]); }};
-const PointwiseOp kMaximum{"aten::maximum", [](Args x) { return x.b.maximum(x[0], x[1]); }};
-const PointwiseOp kMinimum{"aten::minimum", [](Args x) { return x.b.minimum(x[0], x[1]); }};
 const PointwiseOp kAtan2{"aten::atan2", [](Args x) { return x.b.atan2(x[0], x[1]); }};
 
 template <class Meta, const PointwiseOp& op>

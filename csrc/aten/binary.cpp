@@ -31,6 +31,7 @@
 #include <numbers>
 
 #include "aten/elementwise.h"
+#include "aten/formulas.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -114,7 +115,11 @@ const PointwiseOp kLogicalXor{"aten::logical_xor",
 
 // --- pow ---
 
+}  // namespace
+
 const PointwiseOp kPow{"aten::pow", [](Args x) { return x.b.power(x[0], x[1]); }};
+
+namespace {
 
 // Exponents with a cheaper and more exact form; the node's attribute is the index.
 constexpr std::array kSpecialExponents{2.0, 3.0, 0.5, -0.5, -1.0, -2.0};

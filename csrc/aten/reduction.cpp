@@ -15,6 +15,7 @@
 #include <cmath>
 #include <limits>
 
+#include "aten/formulas.h"
 #include "aten/pointwise.h"
 
 namespace torch_xla::aten {
@@ -300,6 +301,15 @@ Value vector_norm(Infer<at::meta::structured_linalg_vector_norm, 1>& it, const a
                   OptionalType dtype) {
   return norm_value(self, ord, reduced(self, dim, keepdim).dims, dtype, it.output_shape());
 }
+
+}  // namespace
+
+Value norm_of_all(const at::Tensor& self, const at::Scalar& ord) {
+  const Dims every = stablehlo::iota_dims(static_cast<size_t>(self.dim()));
+  return norm_value(self, ord, every, std::nullopt, {element_type(self), {}});
+}
+
+namespace {
 
 // torch.norm's older forms; their meta functions check and infer.
 template <class Meta, class... Dtype>

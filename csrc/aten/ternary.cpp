@@ -9,6 +9,7 @@
 #include <ATen/ops/result_type.h>
 
 #include "aten/elementwise.h"
+#include "aten/formulas.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -146,6 +147,8 @@ at::Tensor clamp(const at::Tensor& self, const std::optional<at::Scalar>& low,
                    self);
 }
 
+}  // namespace
+
 // --- addcmul, addcdiv, lerp ---
 
 // self, a, b, value.
@@ -160,8 +163,6 @@ const PointwiseOp kLerp{"aten::lerp", [](Args x) {
                           return b.select(b.lt(size, b.full_like(size, 0.5)),
                                           x[0] + x[2] * difference, x[1] - difference * (1 - x[2]));
                         }};
-
-}  // namespace
 
 #define META(name) at::meta::structured_##name
 #define FORMS(name) {#name, #name "_", #name ".out"}

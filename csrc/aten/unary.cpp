@@ -41,6 +41,7 @@
 #include <numbers>
 
 #include "aten/elementwise.h"
+#include "aten/formulas.h"
 #include "lazy/runtime.h"
 
 namespace torch_xla::aten {
@@ -55,7 +56,6 @@ bool is_signed(const XlaValue& x) { return stablehlo::is_signed(x.element_type()
 
 // --- exponentials, logarithms, roots ---
 
-const PointwiseOp kExp{"aten::exp", [](Args x) { return x.b.exponential(x[0]); }};
 const PointwiseOp kExp2{"aten::exp2", [](Args x) {
                           if (is_float(x[0])) return x.b.power(x.number(2), x[0]);
                           return x.b.exponential(x[0] * std::numbers::ln2);
@@ -65,9 +65,6 @@ const PointwiseOp kLog{"aten::log", [](Args x) { return x.b.log(x[0]); }};
 const PointwiseOp kLog1p{"aten::log1p", [](Args x) { return x.b.log_plus_one(x[0]); }};
 const PointwiseOp kLog2{"aten::log2", [](Args x) { return x.b.log(x[0]) / std::numbers::ln2; }};
 const PointwiseOp kLog10{"aten::log10", [](Args x) { return x.b.log(x[0]) / std::numbers::ln10; }};
-const PointwiseOp kSqrt{"aten::sqrt", [](Args x) { return x.b.sqrt(x[0]); }};
-const PointwiseOp kRsqrt{"aten::rsqrt", [](Args x) { return x.b.rsqrt(x[0]); }};
-const PointwiseOp kReciprocal{"aten::reciprocal", [](Args x) { return 1 / x[0]; }};
 
 // --- trigonometry ---
 
@@ -143,8 +140,6 @@ Value round_decimals(Infer<UnaryMeta<int64_t>, 1>& it, const at::Tensor& self, i
 
 // --- sign, absolute value, angle ---
 
-const PointwiseOp kNeg{"aten::neg", [](Args x) { return x.b.negate(x[0]); }};
-
 // -1, 0 or 1; 0 for NaN, as (0 < x) - (x < 0) gives.
 XlaValue sign(Args x) {
   Builder& b = x.b;
@@ -152,7 +147,6 @@ XlaValue sign(Args x) {
   const XlaValue zero = x.number(0);
   return b.select(b.gt(x[0], zero), x.number(1), b.select(b.lt(x[0], zero), x.number(-1), zero));
 }
-const PointwiseOp kSign{"aten::sign", sign};
 
 // The direction of a complex number, 0 for 0.
 const PointwiseOp kSgn{"aten::sgn", [](Args x) {
@@ -185,10 +179,6 @@ const PointwiseOp kSignbit{"aten::signbit", [](Args x) {
                              }
                              return b.lt(bits, b.zeros_like(bits));
                            }};
-
-const PointwiseOp kAbs{"aten::abs", [](Args x) {
-                         return stablehlo::is_pred(x[0].element_type()) ? x[0] : x.b.abs(x[0]);
-                       }};
 
 // The angle of a number in the complex plane: 0 or pi on the real line, NaN for NaN.
 const PointwiseOp kAngle{"aten::angle", [](Args x) {
@@ -285,6 +275,18 @@ Value nan_to_num(Infer<NanToNumMeta, 1>& it, const at::Tensor& self, std::option
 }
 
 }  // namespace
+
+// --- formulas that other families share (formulas.h) ---
+
+const PointwiseOp kExp{"aten::exp", [](Args x) { return x.b.exponential(x[0]); }};
+const PointwiseOp kSqrt{"aten::sqrt", [](Args x) { return x.b.sqrt(x[0]); }};
+const PointwiseOp kRsqrt{"aten::rsqrt", [](Args x) { return x.b.rsqrt(x[0]); }};
+const PointwiseOp kReciprocal{"aten::reciprocal", [](Args x) { return 1 / x[0]; }};
+const PointwiseOp kNeg{"aten::neg", [](Args x) { return x.b.negate(x[0]); }};
+const PointwiseOp kAbs{"aten::abs", [](Args x) {
+                         return stablehlo::is_pred(x[0].element_type()) ? x[0] : x.b.abs(x[0]);
+                       }};
+const PointwiseOp kSign{"aten::sign", sign};
 
 // name, op, domain: the three forms of a structured operator.
 #define UNARY(name, op, domain) \

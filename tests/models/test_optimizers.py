@@ -26,7 +26,7 @@ OPTIMIZERS = [
 ]
 
 # Their step in torch.optim reads numbers back from the device, and each read ends a program.
-READING = (torch.optim.ASGD, torch.optim.Adafactor)
+READING = (torch.optim.Adafactor,)
 
 OPTIONS = {
     "amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True, weight_decay=1e-2),

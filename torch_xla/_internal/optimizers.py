@@ -1,0 +1,50 @@
+"""torch's optimizers and gradient clipping, told that xla has kernels over lists of tensors.
+
+`torch.optim` and `torch.nn.utils.clip_grad_norm_` choose between a loop over the parameters, one
+call for all of them (foreach) and one call for a whole step (fused) by lists of device types, which
+torch keeps in functions. With xla in them a plain `torch.optim.AdamW(model.parameters())` takes the
+foreach form, as on CUDA: a step is traced in some ten calls instead of some ten for each parameter.
+State stays as on CPU: the count of steps is a CPU tensor unless one asks for `fused` or
+`capturable`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from torch.optim.optimizer import _get_capturable_supported_devices as _capturable
+from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices as _foreach
+from torch.utils._foreach_utils import _get_fused_kernels_supported_devices as _fused
+
+# TorchScript compiles these with the optimizers that it scripts: they close over nothing.
+
+
+def _foreach_and_xla() -> list[str]:
+    return _foreach() + ["xla"]  # noqa: RUF005
+
+
+def _fused_and_xla() -> list[str]:
+    return _fused() + ["xla"]  # noqa: RUF005
+
+
+def _capturable_and_xla(supports_xla: bool = True) -> list[str]:
+    return _capturable(True)  # torch's foreach forms ask for a list without xla
+
+
+def register() -> None:
+    """Adds xla to the devices with foreach and fused optimizers, capturable foreach ones too."""
+    for original, replacement in (
+        (_foreach, _foreach_and_xla),
+        (_fused, _fused_and_xla),
+        (_capturable, _capturable_and_xla),
+    ):
+        _replace(original, replacement)
+
+
+def _replace(original: Callable[..., list[str]], replacement: Callable[..., list[str]]) -> None:
+    """Puts a function in the place of one of torch's, wherever torch imported it to."""
+    name = original.__name__
+    for path, module in list(sys.modules.items()):
+        if path.startswith("torch.") and vars(module).get(name) is original:
+            setattr(module, name, replacement)
