@@ -11,6 +11,7 @@
 | `PT_XLA_DEBUG`, `PT_XLA_DEBUG_LEVEL` | report each compilation (level 1 and up) | 0 |
 | `PT_XLA_DEBUG_FILE` | where these reports go | standard error |
 | `PT_XLA_DEBUG_MAX_FRAME` | Python frames a report shows | 8 |
+| `TORCH_XLA_CHECK_SHAPES` | check every operator's results against torch's own rules | 0 |
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 
 from torch_xla._extension import _XLAC
 from torch_xla._internal import plugins
-from torch_xla.debug import _compile_report
+from torch_xla.debug import _compile_report, check_shapes
 from torch_xla.utils.utils import check_env_flag, getenv_as
 
 
@@ -44,6 +45,8 @@ def apply() -> None:
         _compile_report.enable(
             getenv_as("PT_XLA_DEBUG_FILE", str, ""), getenv_as("PT_XLA_DEBUG_MAX_FRAME", int, 8)
         )
+    if check_env_flag("TORCH_XLA_CHECK_SHAPES"):
+        check_shapes().__enter__()  # for good, in the thread that imports, and its backwards
     atexit.register(_finish)
 
 

@@ -181,11 +181,17 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left,
               "linalg.solve_triangular: Expected A and B to have the same dtype, but found A of ",
               "type ", a.scalar_type(), " and B of type ", b.scalar_type(), " instead");
   check_factorizable("triangular_solve_cpu", a);
-  const std::vector<int64_t> sizes = with_matrix(common_batch(a, b), b.size(-2), b.size(-1));
-  return by_columns(
+  const std::vector<int64_t> batch = common_batch(a, b);
+  const std::vector<int64_t> sizes = with_matrix(batch, b.size(-2), b.size(-1));
+  const Value x =
       Node::make(kSolve, {value_of(a), value_of(b)}, Attributes::of(upper, left, unit, false),
-                 ShapeRef{element_type(b), sizes}),
-      b);
+                 ShapeRef{element_type(b), sizes});
+  // Where LAPACK can solve the transposed system in place of a conjugated one, torch does not ask
+  // for columns.
+  const bool by_rows =
+      a.is_conj() &&
+      a.expand(with_matrix(batch, a.size(-2), a.size(-1))).transpose(-2, -1).is_contiguous();
+  return by_rows ? lazy::make(x, b.device()) : by_columns(x, b);
 }
 
 // The second output is a copy of the coefficients.

@@ -1,5 +1,6 @@
 // Padding with a constant, by reflection and by repeating the edge, and the gradients.
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/Padding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/reflection_pad1d_backward_meta.h>
@@ -60,9 +61,16 @@ Tensor constant_pad_nd(const Tensor& self, IntArrayRef pad, const at::Scalar& va
                 " of your input.");
   }
   const ElementType type = element_type(self);
-  return wrap(Node::make(kConstantPad, {value_of(self), lazy::scalar(value, type)},
-                         Attributes::of(low, high), ShapeRef{type, sizes}),
-              self.scalar_type(), self, self.suggest_memory_format());
+  const Value padded_value = Node::make(kConstantPad, {value_of(self), lazy::scalar(value, type)},
+                                        Attributes::of(low, high), ShapeRef{type, sizes});
+  // What only becomes smaller keeps the order of its strides, as the copy of a slice does.
+  if (std::all_of(pad.begin(), pad.end(), [](int64_t width) { return width <= 0; })) {
+    const std::vector<int64_t> strides = lazy::is_dense(sizes, self.strides())
+                                             ? self.strides().vec()
+                                             : at::infer_dense_strides(sizes, self.strides());
+    return lazy::make_strided(padded_value, strides, self.device());
+  }
+  return wrap(padded_value, self.scalar_type(), self, self.suggest_memory_format());
 }
 
 // --- Reflection and replication ---

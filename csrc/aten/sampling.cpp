@@ -132,6 +132,9 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
               mask.scalar_type());
   TORCH_CHECK(mask.sizes() == grad.sizes(), "native_dropout_backward: mask of sizes ", mask.sizes(),
               " and gradient of sizes ", grad.sizes(), " differ");
+  if (at::isIntegralType(grad.scalar_type(), /*includeBool=*/true)) {
+    return native_dropout_backward(grad.to(at::get_default_dtype_as_scalartype()), mask, scale);
+  }
   return make_like(masked(lazy::read(grad), value_of(mask), scale), grad);
 }
 
