@@ -84,7 +84,8 @@ struct AddLike {
   // Bools have rules of their own: the meta function knows them.
   static Value fast_operand(const at::Tensor& self, const at::Tensor& other,
                             const at::Scalar& alpha) {
-    if (!alpha.isIntegral(false) || alpha.toLong() != 1 || self.scalar_type() == at::kBool) {
+    if (!alpha.isIntegral(false) || alpha.toLong() != 1 || self.scalar_type() == at::kBool ||
+        other.scalar_type() == at::kBool) {
       return {};
     }
     return plain_operand(self, other);
