@@ -18,7 +18,8 @@ struct Frame {
 
 class Walker {
  public:
-  explicit Walker(Graph& graph) : graph_(graph), epoch_(next_epoch()) {}
+  Walker(Graph& graph, const std::unordered_set<const Node*>& inputs)
+      : graph_(graph), inputs_(inputs), epoch_(next_epoch()) {}
 
   void visit_from(Node* root) {
     enter(root);
@@ -42,11 +43,22 @@ class Walker {
   void enter(Node* node) {
     if (node->visit.epoch == epoch_) return;
     node->visit = {epoch_, 0, 0};
-    if (node->operands().empty()) {
+    if (is_input(node)) {
+      leave_input(node);
+    } else if (node->operands().empty()) {
       leave(node);
     } else {
       stack_.push_back({node, 0});
     }
+  }
+
+  bool is_input(const Node* node) const { return !inputs_.empty() && inputs_.contains(node); }
+
+  void leave_input(Node* node) {
+    node->visit.position = static_cast<uint32_t>(graph_.order.size());
+    graph_.order.push_back(node);
+    graph_.parameters.push_back(node);
+    graph_.key.add(Node::leaf(kDeviceData, node->output(), nullptr)->local_hash());
   }
 
   void leave(Node* node) {
@@ -66,6 +78,7 @@ class Walker {
   }
 
   Graph& graph_;
+  const std::unordered_set<const Node*>& inputs_;
   const uint64_t epoch_;
   std::vector<Frame> stack_;
 };
@@ -77,9 +90,9 @@ std::mutex& graph_mutex() {
   return mutex;
 }
 
-Graph walk(std::span<const Value> roots) {
+Graph walk(std::span<const Value> roots, const std::unordered_set<const Node*>& inputs) {
   Graph graph;
-  Walker walker(graph);
+  Walker walker(graph, inputs);
   for (const Value& root : roots) walker.visit_from(root.node.get());
   for (const Value& root : roots) {
     graph.key.add(uint64_t{root.node->visit.position} << 16 | root.index);

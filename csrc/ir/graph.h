@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "ir/hash.h"
@@ -17,7 +18,7 @@ namespace torch_xla::ir {
 // one compiled program serves both, with parameters and scalars bound by position.
 struct Graph {
   std::vector<Node*> order;       // operands before users; leaves included
-  std::vector<Node*> parameters;  // device data leaves, by first use
+  std::vector<Node*> parameters;  // device data leaves and `inputs`, by first use
   std::vector<Node*> scalars;     // scalar leaves, by first use
   Hash128 key;
 };
@@ -27,7 +28,8 @@ struct Graph {
 std::mutex& graph_mutex();
 
 // Post-order walk from `roots` (not owned; they must outlive the graph). Iterative: depth is
-// bounded by memory only.
-Graph walk(std::span<const Value> roots);
+// bounded by memory only. The nodes of `inputs` (of one output) are taken for device data leaves:
+// the walk stops at them, and the key is that of a graph that has leaves in their place.
+Graph walk(std::span<const Value> roots, const std::unordered_set<const Node*>& inputs = {});
 
 }  // namespace torch_xla::ir

@@ -131,8 +131,8 @@ LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
   lowering.values_.resize(graph.order.size());
   lowering.bind_leaves(graph, program);
   for (const Node* node : graph.order) {
-    if (&node->op() == &kDeviceData || &node->op() == &kScalar) continue;
-    lowering.lower_node(*node);
+    const bool bound = !lowering.values_[node->visit.position].empty();
+    if (!bound) lowering.lower_node(*node);
   }
   stablehlo::Values results;
   for (const Value& root : roots) {

@@ -28,13 +28,14 @@ Account& account_of(c10::DeviceIndex device) {
 
 }  // namespace
 
-DeviceData::~DeviceData() {
-  if (buffer_) account_of(device_.index()).add(-static_cast<int64_t>(buffer_->host_bytes()));
-}
+DeviceData::~DeviceData() { give_up(); }
+
+void DeviceData::give_up() { account_of(device_.index()).add(-bytes_.exchange(0)); }
 
 void DeviceData::fulfil(std::unique_ptr<pjrt::Buffer> buffer) {
   buffer_ = std::move(buffer);
-  account_of(device_.index()).add(static_cast<int64_t>(buffer_->host_bytes()));
+  bytes_ = static_cast<int64_t>(buffer_->host_bytes());
+  account_of(device_.index()).add(bytes_);
   state_.store(State::kReady, std::memory_order_release);
   state_.notify_all();
 }

@@ -32,6 +32,8 @@ class DeviceData final : public ir::Payload {
   // Blocks while another thread compiles the program that makes it. Throws what that threw.
   pjrt::Buffer& buffer() const;
   void fulfil(std::unique_ptr<pjrt::Buffer> buffer);
+  // Its buffer was donated: the memory is another's from here on.
+  void give_up();
   void fail(std::exception_ptr error);
   bool failed() const { return state_.load(std::memory_order_acquire) == State::kFailed; }
   bool has_buffer() const { return state_.load(std::memory_order_acquire) == State::kReady; }
@@ -45,6 +47,7 @@ class DeviceData final : public ir::Payload {
 
   c10::Device device_;
   std::unique_ptr<pjrt::Buffer> buffer_;
+  std::atomic<int64_t> bytes_{0};  // in the device's account
   std::exception_ptr error_;
   std::atomic<State> state_{State::kPromised};  // what may be read of the two above
 };

@@ -7,18 +7,17 @@
 #include <list>
 #include <mutex>
 #include <unordered_map>
-
-#if __has_include(<malloc.h>)
-#include <malloc.h>  // malloc_trim, where the C library is glibc
-#endif
+#include <unordered_set>
 
 #include "ir/graph.h"
 #include "lazy/dtype.h"
 #include "lazy/full.h"
+#include "lazy/host_memory.h"
 #include "lazy/metrics.h"
 #include "lazy/persistent_cache.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
+#include "lazy/transfer.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
@@ -131,6 +130,10 @@ struct Roots {
   Storages storages;
   std::vector<size_t> value_of;  // index into `values` for each storage
   std::vector<ir::Value> values;
+  // Constants that the values began as (LazyStorage::initial_fill). They are made on the host and
+  // given to the program, which is then the one of later steps, where they are device data.
+  std::unordered_set<const ir::Node*> inputs;
+  std::vector<ir::Value> fills;  // keeps `inputs` alive
 };
 
 struct ValueHash {
@@ -145,6 +148,10 @@ Roots gather_roots(Storages storages) {
   for (auto& storage : storages) {
     const ir::Value value = storage->value();
     if (DeviceData::of(value)) continue;
+    if (ir::Value fill = storage->initial_fill(); number_of_full(fill)) {
+      roots.inputs.insert(fill.node.get());
+      roots.fills.push_back(std::move(fill));
+    }
     const auto [entry, fresh] = seen.emplace(value, roots.values.size());
     if (fresh) roots.values.push_back(value);
     roots.value_of.push_back(entry->second);
@@ -170,21 +177,14 @@ pjrt::CompileOptions compile_options() {
   return options;
 }
 
-// A compiler works in hundreds of megabytes, in many pieces, which glibc keeps for later. A tenth
-// of a second gives them back; programs that compile in less are not worth it.
-void return_compiler_memory([[maybe_unused]] double seconds) {
-#ifdef __GLIBC__
-  if (seconds > 1) malloc_trim(0);
-#endif
-}
-
 // One launch: from roots to programs to data.
 class Launch {
  public:
-  Launch(c10::Device device, std::span<const ir::Value> roots, bool may_donate)
+  Launch(c10::Device device, std::span<const ir::Value> roots,
+         const std::unordered_set<const ir::Node*>& inputs, bool may_donate)
       : device_(device), roots_(roots), may_donate_(may_donate) {
     static metrics::Metric nodes("TensorsGraphSize", metrics::Unit::kCount);
-    graph_ = ir::walk(roots);
+    graph_ = ir::walk(roots, inputs);
     nodes.add(static_cast<double>(graph_.order.size()));
     choose_donations();
     add_settings_to_key();
@@ -211,17 +211,31 @@ class Launch {
     metrics::Timer timer(time);
     std::vector<pjrt::Buffer*> arguments;
     arguments.reserve(graph_.parameters.size() + 3);
-    for (const ir::Node* leaf : graph_.parameters) {
-      arguments.push_back(&static_cast<DeviceData*>(leaf->payload())->buffer());
+    std::vector<std::unique_ptr<pjrt::Buffer>> fills;
+    for (ir::Node* leaf : graph_.parameters) {
+      if (is_data(*leaf)) {
+        arguments.push_back(&static_cast<DeviceData*>(leaf->payload())->buffer());
+      } else {
+        const c10::Scalar number = *number_of_full(ir::Value(ir::NodePtr(leaf)));
+        fills.push_back(upload_full(number, leaf->output(), device_));
+        arguments.push_back(fills.back().get());
+      }
     }
     const auto scalars = upload_scalars();
     for (const auto& buffer : scalars) arguments.push_back(buffer.get());
     pjrt::ExecuteOptions options;
     options.execute_device = Runtime::get().device(device_);
-    return program_->executable->execute(arguments, options);
+    auto outputs = program_->executable->execute(arguments, options);
+    for (size_t i = 0; i < donated_.size(); ++i) {
+      const ir::Node& leaf = *graph_.parameters[i];
+      if (donated_[i] && is_data(leaf)) static_cast<DeviceData*>(leaf.payload())->give_up();
+    }
+    return outputs;
   }
 
  private:
+  static bool is_data(const ir::Node& leaf) { return &leaf.op() == &ir::kDeviceData; }
+
   // A buffer that no storage holds any more is only read by this graph: the step overwrote it. Nor
   // may another thread be reading it back.
   void choose_donations() {
@@ -229,11 +243,14 @@ class Launch {
     if (!may_donate_) return;
     for (size_t i = 0; i < graph_.parameters.size(); ++i) {
       const ir::Node& leaf = *graph_.parameters[i];
-      donated_[i] = static_cast<DeviceData*>(leaf.payload())->storages.load() == 0 &&
-                    leaf.use_count() == leaf.visit.uses && leaf.shared_payload().use_count() == 1 &&
-                    leaf.output().num_elements() > 0;
+      donated_[i] = leaf.output().num_elements() > 0 && (!is_data(leaf) || is_ours_alone(leaf));
       if (donated_[i]) graph_.key.add(i + 1);
     }
+  }
+
+  static bool is_ours_alone(const ir::Node& leaf) {
+    return static_cast<DeviceData*>(leaf.payload())->storages.load() == 0 &&
+           leaf.use_count() == leaf.visit.uses && leaf.shared_payload().use_count() == 1;
   }
 
   void add_settings_to_key() {
@@ -264,11 +281,15 @@ class Launch {
         compile_or_load(Runtime::get().client(), lowered.module, compile_options());
     program->refusal = refusal_of(*program->executable, device_);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    return_compiler_memory(seconds.count());
+    host_memory::return_compilers(seconds.count());
     time.add(seconds.count() * 1e9);
-    CompileReport report{graph_.key,          lowering.name,
-                         graph_.order.size(), graph_.parameters.size(),
-                         roots_.size(),       seconds.count()};
+    CompileReport report{graph_.key,
+                         lowering.name,
+                         graph_.order.size(),
+                         graph_.parameters.size(),
+                         roots_.size(),
+                         seconds.count(),
+                         program->executable->memory_stats()};
     std::function<void(const CompileReport&)> listener;
     {
       std::lock_guard lock(settings().mutex);
@@ -317,10 +338,20 @@ class Launch {
   std::shared_ptr<Program> program_;
 };
 
-std::vector<std::unique_ptr<pjrt::Buffer>> run(c10::Device device, std::span<const ir::Value> roots,
-                                               bool may_donate) {
+using Buffers = std::vector<std::unique_ptr<pjrt::Buffer>>;
+
+// Everything pending: what the step overwrites is donated.
+Buffers run(c10::Device device, const Roots& roots) {
   std::lock_guard lock(ir::graph_mutex());
-  Launch launch(device, roots, may_donate);
+  Launch launch(device, roots.values, roots.inputs, /*may_donate=*/true);
+  launch.prepare();
+  return launch.execute();
+}
+
+// Some values, without a change to anything else.
+Buffers run_alone(c10::Device device, std::span<const ir::Value> values) {
+  std::lock_guard lock(ir::graph_mutex());
+  Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false);
   launch.prepare();
   return launch.execute();
 }
@@ -376,7 +407,7 @@ class Isolation {
   bool trivial_program_works() const {
     const ir::Value one = full(1, ir::ElementType::kF32, {});
     try {
-      torch_xla::lazy::run(device_, std::span(&one, 1), /*may_donate=*/false);
+      run_alone(device_, std::span(&one, 1));
       return true;
     } catch (...) {
       return false;
@@ -410,7 +441,7 @@ class Isolation {
   void compute(size_t begin, size_t end) {
     try {
       const std::span values = std::span(roots_.values).subspan(begin, end - begin);
-      auto buffers = torch_xla::lazy::run(device_, values, /*may_donate=*/false);
+      auto buffers = run_alone(device_, values);
       for (size_t i = 0; i < buffers.size(); ++i) {
         auto data = std::make_shared<DeviceData>(device_, std::move(buffers[i]));
         put_back(begin + i, DeviceData::leaf(values[i].shape(), std::move(data)));
@@ -462,13 +493,16 @@ void sync(c10::Device device, bool wait) {
     Runtime::get();  // Before anything changes: no device, no loss.
     promises = put_promises(device, roots);
     try {
-      auto buffers = run(device, roots.values, /*may_donate=*/true);
+      auto buffers = run(device, roots);
       for (size_t i = 0; i < buffers.size(); ++i) promises.data[i]->fulfil(std::move(buffers[i]));
     } catch (...) {
       Isolation(device, roots, promises).run(std::current_exception());
       throw;
     }
     remember(device, promises.data.back());
+    if (Runtime::get().client().platform_name() == "cpu") {
+      host_memory::map_large_blocks(live_bytes(device.index()).now);
+    }
   }
   if (wait) {
     for (const auto& promise : promises.data) promise->buffer().ready().wait();
@@ -491,7 +525,7 @@ std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device devi
         std::lock_guard one_sync(sync_mutex());
         const ir::Value own = holder->value();
         auto data = std::make_shared<DeviceData>(device);
-        data->fulfil(std::move(run(device, std::span(&own, 1), false).front()));
+        data->fulfil(std::move(run_alone(device, std::span(&own, 1)).front()));
         return data;
       }
       if (DeviceData* data = DeviceData::of(holder->value()); !data || !data->failed()) throw;

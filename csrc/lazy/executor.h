@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ir/hash.h"
 #include "ir/lowering.h"
 #include "lazy/data.h"
+#include "pjrt/executable.h"
 #include "pjrt/option.h"
 
 namespace torch_xla::lazy {
@@ -39,6 +41,7 @@ struct CompileReport {
   std::string name;
   size_t nodes = 0, parameters = 0, outputs = 0;
   double seconds = 0;
+  std::optional<pjrt::CompiledMemoryStats> memory;  // where the plugin says
 };
 // Called after each compilation, in the syncing thread.
 void set_compile_listener(std::function<void(const CompileReport&)> listener);

@@ -56,4 +56,19 @@ ir::Value full(const c10::Scalar& number, ir::ElementType type, std::span<const 
   return ir::Node::make(kFull, {scalar(number, type)}, {}, ir::ShapeRef{type, sizes});
 }
 
+bool is_full(const ir::Value& value) {
+  return value && (&value.node->op() == &kConstant || &value.node->op() == &kFull);
+}
+
+std::optional<c10::Scalar> number_of_full(const ir::Value& value) {
+  if (!is_full(value)) return std::nullopt;
+  const ir::Node& node = *value.node;
+  if (&node.op() == &kConstant) return c10::Scalar(node.attributes().integer());
+  const ir::Node& number = *node.operand(0).node;
+  if (&number.op() != &ir::kScalar) return std::nullopt;  // a complex number, of two parts
+  const auto& scalar = *static_cast<const ir::ScalarPayload*>(number.payload());
+  if (scalar.kind == ir::ScalarClass::kI64) return c10::Scalar(scalar.integer);
+  return c10::Scalar(scalar.real);
+}
+
 }  // namespace torch_xla::lazy

@@ -45,7 +45,7 @@ class XlaAllocator final : public c10::Allocator {
 
 }  // namespace
 
-// The pending storages of one device, in the order in which they became pending.
+// The pending storages of one device, in the order in which they were last written.
 struct PendingList {
   SpinLock lock;
   LazyStorage* first = nullptr;
@@ -57,15 +57,20 @@ struct PendingList {
         new std::array<PendingList, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
     return (*lists)[static_cast<size_t>(device)];
   }
-  void add(LazyStorage* storage) {
+  void move(LazyStorage* storage, bool out, bool in) {
     std::lock_guard guard(lock);
+    if (out) remove(storage);
+    if (in) add(storage);
+  }
+
+ private:
+  void add(LazyStorage* storage) {
     storage->previous_ = last;
     storage->next_ = nullptr;
     (last ? last->next_ : first) = storage;
     last = storage;
   }
   void remove(LazyStorage* storage) {
-    std::lock_guard guard(lock);
     (storage->previous_ ? storage->previous_->next_ : first) = storage->next_;
     (storage->next_ ? storage->next_->previous_ : last) = storage->previous_;
   }
@@ -82,7 +87,13 @@ void LazyStorage::exchange(ir::Value& value) {
   if (data) ++data->storages;
   if (DeviceData* old = DeviceData::of(value_)) --old->storages;
   std::swap(value_, value);
-  update_pending(value_ && !data);
+  const bool pending = value_ && !data;
+  if (!pending) {
+    initial_fill_ = {};
+  } else if (is_full(value)) {
+    initial_fill_ = value;
+  }
+  list_pending(pending);
 }
 
 void LazyStorage::drop_value() {
@@ -91,14 +102,11 @@ void LazyStorage::drop_value() {
   exchange(old);
 }
 
-void LazyStorage::update_pending(bool pending) {
-  if (pending == pending_) return;
-  PendingList& list = PendingList::of(device_.index());
-  if (pending) {
-    list.add(this);
-  } else {
-    list.remove(this);
-  }
+// A write moves the storage to the end of the list, so that a step which also creates what it
+// updates has its outputs in the order of the steps that follow.
+void LazyStorage::list_pending(bool pending) {
+  if (!pending && !pending_) return;
+  PendingList::of(device_.index()).move(this, pending_, pending);
   pending_ = pending;
 }
 
@@ -144,6 +152,11 @@ ir::Value LazyStorage::value() {
   std::lock_guard guard(lock_);
   if (!value_) exchange(zeros);
   return value_;
+}
+
+ir::Value LazyStorage::initial_fill() {
+  std::lock_guard guard(lock_);
+  return initial_fill_;
 }
 
 bool LazyStorage::has_value() {

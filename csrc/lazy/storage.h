@@ -48,20 +48,24 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   // The same unless the contents are not `expected` any more, because another thread wrote
   // meanwhile. Returns whether they were.
   bool replace_value(const ir::Value& expected, ir::Value value);
+  // The constant that the pending contents were first filled with, before ops wrote over it: what
+  // an optimizer's state begins with. Empty when there was none.
+  ir::Value initial_fill();
   // Makes the base one of other sizes (same number of bytes or not); the contents are dropped.
   void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
 
   // True when the contents are not on the device yet.
   bool pending() const { return pending_; }
 
-  // All storages of the device with pending contents, oldest first. Each is kept alive.
+  // All storages of the device with pending contents, in the order of their last writes. Each is
+  // kept alive.
   static std::vector<c10::intrusive_ptr<LazyStorage>> all_pending(c10::DeviceIndex device);
 
  private:
   friend struct PendingList;
   void drop_value();
   void exchange(ir::Value& value);  // requires the lock
-  void update_pending(bool pending);
+  void list_pending(bool pending);
 
   c10::Device device_;
   ir::ElementType type_;
@@ -69,6 +73,7 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   stablehlo::Dims strides_;
   SpinLock lock_;  // of what follows
   ir::Value value_;
+  ir::Value initial_fill_;
   bool pending_ = false;
   LazyStorage* previous_ = nullptr;  // in the list of pending storages
   LazyStorage* next_ = nullptr;

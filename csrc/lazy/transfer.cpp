@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
 
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
@@ -48,6 +49,16 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   auto data = std::make_shared<DeviceData>(device, std::move(buffer));
   remember_range(dense, data);
   return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
+}
+
+std::unique_ptr<pjrt::Buffer> upload_full(const c10::Scalar& number, ir::ShapeRef shape,
+                                          c10::Device device) {
+  const at::Tensor cpu = at::full({shape.dims.data(), shape.dims.size()}, number,
+                                  at::TensorOptions(scalar_type(shape.type)));
+  Runtime& runtime = Runtime::get();
+  return runtime.client().buffer_from_host(
+      cpu.mutable_data_ptr(), buffer_type(shape.type), shape.dims, {}, runtime.device(device),
+      pjrt::HostBufferSemantics::kMutableZeroCopy, /*on_done=*/[cpu] {});
 }
 
 at::Tensor download(const ir::Value& value, c10::Device device) {

@@ -2,15 +2,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "ir/node.h"
+#include "pjrt/buffer.h"
 
 namespace torch_xla::lazy {
 
 // Copies a CPU tensor to the device: its elements, in any strides. The copy is made before this
 // returns, so the tensor may change right after.
 ir::Value upload(const at::Tensor& cpu, c10::Device device);
+
+// A new buffer with `number` in every element. Its memory may be the host's own, donated or not.
+std::unique_ptr<pjrt::Buffer> upload_full(const c10::Scalar& number, ir::ShapeRef shape,
+                                          c10::Device device);
 
 // Computes what is pending and copies a value into a new, row-major CPU tensor. Blocks until it is
 // there. Throws the error of the program that makes it.

@@ -42,9 +42,15 @@ std::string pending_graph_hash(const std::string& device) {
 void call_compile_listener(const py::function& listener, const lazy::CompileReport& report) {
   py::gil_scoped_acquire gil;
   try {
-    listener(py::dict(py::arg("key") = hex(report.key), py::arg("name") = report.name,
-                      py::arg("nodes") = report.nodes, py::arg("parameters") = report.parameters,
-                      py::arg("outputs") = report.outputs, py::arg("seconds") = report.seconds));
+    py::dict program(py::arg("key") = hex(report.key), py::arg("name") = report.name,
+                     py::arg("nodes") = report.nodes, py::arg("parameters") = report.parameters,
+                     py::arg("outputs") = report.outputs, py::arg("seconds") = report.seconds);
+    if (const auto& memory = report.memory) {
+      program["memory"] = py::dict(
+          py::arg("arguments") = memory->argument_size, py::arg("outputs") = memory->output_size,
+          py::arg("aliased") = memory->alias_size, py::arg("temporaries") = memory->temp_size);
+    }
+    listener(program);
   } catch (py::error_already_set& error) {
     // A report that fails must not fail the step it reports on.
     error.discard_as_unraisable("torch_xla's compile listener");

@@ -45,7 +45,8 @@ def format_report(
     """The report of one compilation.
 
     Args:
-        program: what the executor says: key, name, nodes, parameters, outputs, seconds.
+        program: what the executor says: key, name, nodes, parameters, outputs, seconds and, where
+            the plugin tells, memory (bytes of arguments, outputs, aliased, temporaries).
         stack: of the thread that compiled, outermost frame first.
     """
     lines = [
@@ -59,12 +60,21 @@ def format_report(
         f"  Number of Graph Inputs: {program['parameters']}",
         f"  Number of Graph Outputs: {program['outputs']}",
         f"  Compile Time: {program['seconds']:.3f} s",
+        *_memory_lines(program.get("memory")),
         "Python Frame Triggered Execution: ",
         *(f"  {_describe(frame)}" for frame in reversed(stack[-max_frames:])),
         "-" * 80,
         _RULE,
     ]
     return "\n" + "".join(f"{_PREFIX}{line}\n" for line in lines)
+
+
+def _memory_lines(memory: dict[str, int] | None) -> list[str]:
+    """What the program needs of the device while it runs, where the plugin says."""
+    if memory is None:
+        return []
+    parts = ", ".join(f"{name} {count / 2**20:.1f}" for name, count in memory.items())
+    return [f"  Memory (MiB): {parts}"]
 
 
 def cause(stack: list[traceback.FrameSummary]) -> str:

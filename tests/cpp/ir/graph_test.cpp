@@ -45,6 +45,19 @@ TEST(Walk, LeavesAreListedByFirstUse) {
   EXPECT_EQ(graph.scalars, (std::vector<Node*>{one.node.get(), two.node.get()}));
 }
 
+TEST(Walk, InputsStandForDeviceData) {
+  const Value a = leaf(), b = leaf();
+  const Value made = add(rotate(a, 1), rotate(a, 1));
+  const Value given = add(made, b), same = add(leaf(), b), longer = add(leaf(3), leaf(3));
+  const std::lock_guard lock(graph_mutex());
+  const Graph graph = walk(std::span(&given, 1), {made.node.get()});
+  EXPECT_EQ(graph.order, (std::vector<Node*>{made.node.get(), b.node.get(), given.node.get()}));
+  EXPECT_EQ(graph.parameters, (std::vector<Node*>{made.node.get(), b.node.get()}));
+  EXPECT_EQ(graph.key, walk(std::span(&same, 1)).key);
+  EXPECT_FALSE(graph.key == walk(std::span(&longer, 1)).key);
+  EXPECT_FALSE(graph.key == walk(std::span(&given, 1)).key);
+}
+
 TEST(Walk, DeepGraphsNeedNoRecursion) {
   Value x = leaf();
   for (int i = 0; i < 500'000; ++i) x = add(x, x);
