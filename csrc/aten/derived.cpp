@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "aten/host_call.h"
 #include "aten/kernel.h"
 
 namespace torch_xla::aten {
@@ -82,7 +83,8 @@ std::optional<Derivation> derive(const OperatorHandle& op) {
     const auto functional = c10::Dispatcher::singleton().findSchema(candidate);
     if (!functional || functional->operator_name() == op.operator_name() ||
         functional->schema().is_mutable() ||
-        !functional->hasKernelForDispatchKey(c10::DispatchKey::XLA) ||
+        !(functional->hasKernelForDispatchKey(c10::DispatchKey::XLA) ||
+          is_host_callable(*functional)) ||
         functional->schema().returns().size() != targets.size() ||
         !same_inputs(schema, functional->schema(), out)) {
       continue;

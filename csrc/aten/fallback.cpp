@@ -1,6 +1,6 @@
 // What becomes of an operator without a kernel of its own on the XLA key: derived from its
-// functional form, decomposed into other operators, or computed on the host. The last is counted
-// under the operator's name and warned of once.
+// functional form, decomposed into other operators, called from within the program, or computed on
+// the host. The last is counted under the operator's name and warned of once.
 
 #include "aten/fallback.h"
 
@@ -14,6 +14,7 @@
 #include <unordered_set>
 
 #include "aten/derived.h"
+#include "aten/host_call.h"
 #include "lazy/metrics.h"
 
 namespace torch_xla::aten {
@@ -60,7 +61,7 @@ void note_host_trip(const c10::OperatorHandle& op) {
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (run_derived(op, stack) || run_decomposed(op, stack)) return;
+  if (run_derived(op, stack) || run_decomposed(op, stack) || run_host_call(op, stack)) return;
   note_host_trip(op);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }

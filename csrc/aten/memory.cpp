@@ -9,6 +9,7 @@
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/new_empty_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -112,6 +113,21 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
     }
   }
   return copy_from(self, destination, false);
+}
+
+// torch takes xla for a device without strides, and would make what is not dense row-major.
+at::Tensor empty_like(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                      std::optional<Layout> layout, std::optional<Device> device,
+                      std::optional<bool> pin_memory, std::optional<MemoryFormat> memory_format) {
+  const Device to = device.value_or(self.device());
+  if (to.is_xla() && memory_format.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve &&
+      !self.is_non_overlapping_and_dense()) {
+    check_layout(layout, pin_memory);
+    return lazy::allocate_strided(self.sizes(),
+                                  at::infer_dense_strides(self.sizes(), self.strides()),
+                                  dtype.value_or(self.scalar_type()), target(to));
+  }
+  return at::native::empty_like(self, dtype, layout, device, pin_memory, memory_format);
 }
 
 // A tensor's contents never change, so a clone in the same layout is the same value.
@@ -279,6 +295,7 @@ XLA_KERNELS(m) {
   m.impl("clone", clone);
   m.impl("lift_fresh_copy",
          [](const at::Tensor& self) { return torch_xla::aten::clone(self, std::nullopt); });
+  m.impl("empty_like", torch_xla::aten::empty_like);
   m.impl("_to_copy", to_copy);
   m.impl("_to_cpu", to_cpu);
   m.impl("_local_scalar_dense", local_scalar_dense);

@@ -1,0 +1,488 @@
+#include "aten/host_call.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "aten/kernel.h"
+#include "lazy/metrics.h"
+#include "lazy/runtime.h"
+#include "pjrt/error.h"
+#include "pjrt/ffi.h"
+
+namespace torch_xla::aten {
+namespace {
+
+using c10::FunctionSchema;
+using c10::IValue;
+using c10::OperatorHandle;
+using c10::OperatorName;
+using torch::jit::Stack;
+
+constexpr const char* kTarget = "torch_xla.aten";
+constexpr int64_t kNoResult = -1;  // in the place of the dtype of an undefined result
+
+// --- Arguments as attribute words ---
+
+enum class Kind : int64_t {
+  kNone,
+  kUndefined,
+  kTensor,
+  kNumber,  // a 0-d tensor that torch made of a Python number
+  kInt,
+  kReal,
+  kComplex,
+  kBool,
+  kString,
+  kList,
+};
+
+// Writes arguments; tensors are only counted, and kept in order beside the words.
+class ArgumentWriter {
+ public:
+  // False for what cannot be written: tensors elsewhere, generators, devices.
+  bool add(const IValue& value) {
+    if (value.isNone()) return tag(Kind::kNone);
+    if (value.isTensor()) return add_tensor(value.toTensor());
+    if (value.isBool()) return tag(Kind::kBool, value.toBool());
+    if (value.isInt()) return tag(Kind::kInt, value.toInt());
+    if (value.isDouble()) return tag(Kind::kReal, value.toDouble());
+    if (value.isComplexDouble()) {
+      const c10::complex<double> number = value.toComplexDouble();
+      return tag(Kind::kComplex, number.real(), number.imag());
+    }
+    if (value.isString()) return tag(Kind::kString, std::string_view(value.toStringRef()));
+    if (!value.isList()) return false;
+    const auto items = value.toListRef();
+    tag(Kind::kList, static_cast<int64_t>(items.size()));
+    return std::all_of(items.begin(), items.end(), [&](const IValue& item) { return add(item); });
+  }
+
+  const Attributes& words() const { return words_; }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+
+ private:
+  template <class... Items>
+  bool tag(Kind kind, const Items&... items) {
+    words_.add(kind);
+    (words_.add(items), ...);
+    return true;
+  }
+
+  bool add_tensor(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tag(Kind::kUndefined);
+    const bool number = tensor.is_cpu() && tensor.dim() == 0;
+    if (!(lazy::is_xla(tensor) || number) || tensor.layout() != c10::kStrided) return false;
+    tensors_.push_back(tensor);
+    return tag(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? Kind::kNumber : Kind::kTensor);
+  }
+
+  Attributes words_;
+  std::vector<at::Tensor> tensors_;
+};
+
+// Reads them back, with other tensors in the place of the first ones.
+class ArgumentReader {
+ public:
+  ArgumentReader(ir::AttributeReader words, std::span<const at::Tensor> tensors)
+      : words_(words), tensors_(tensors) {}
+
+  Stack read(const FunctionSchema& schema) {
+    Stack stack;
+    for (const c10::Argument& argument : schema.arguments()) stack.push_back(read(argument.type()));
+    return stack;
+  }
+
+ private:
+  IValue read(c10::TypePtr type) {
+    switch (words_.enumeration<Kind>()) {
+      case Kind::kNone:
+        return {};
+      case Kind::kUndefined:
+        return at::Tensor();
+      case Kind::kTensor:
+        return next();
+      case Kind::kNumber: {
+        at::Tensor number = next();
+        number.unsafeGetTensorImpl()->set_wrapped_number(true);
+        return number;
+      }
+      case Kind::kInt:
+        return words_.integer();
+      case Kind::kReal:
+        return words_.real();
+      case Kind::kComplex: {
+        const double real = words_.real();
+        return c10::complex<double>(real, words_.real());
+      }
+      case Kind::kBool:
+        return words_.boolean();
+      case Kind::kString:
+        return words_.string();
+      case Kind::kList:
+        return read_list(type);
+    }
+    TORCH_INTERNAL_ASSERT(false, "torch_xla.aten: unknown kind of argument");
+  }
+
+  IValue read_list(c10::TypePtr type) {
+    if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    const c10::TypePtr element = type->expectRef<c10::ListType>().getElementType();
+    c10::impl::GenericList list(element);
+    const int64_t size = words_.integer();
+    list.reserve(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) list.push_back(read(element));
+    return list;
+  }
+
+  at::Tensor next() {
+    TORCH_INTERNAL_ASSERT(used_ < tensors_.size());
+    return tensors_[used_++];
+  }
+
+  ir::AttributeReader words_;
+  std::span<const at::Tensor> tensors_;
+  size_t used_ = 0;
+};
+
+// The tensors among an operator's results, undefined ones too, lists item by item.
+std::vector<at::Tensor> flat_results(const Stack& results) {
+  std::vector<at::Tensor> tensors;
+  for (const IValue& result : results) {
+    if (result.isTensor()) {
+      tensors.push_back(result.toTensor());
+    } else {
+      for (const IValue& item : result.toListRef()) tensors.push_back(item.toTensor());
+    }
+  }
+  return tensors;
+}
+
+// --- While a program runs ---
+
+// What a thread that has done nothing has: no autograd, autocast, modes or profilers of whoever
+// happens to run the program.
+const at::ThreadLocalState& fresh_state() {
+  static const auto* state = [] {
+    const at::ThreadLocalState* made = nullptr;
+    std::thread([&] { made = new at::ThreadLocalState; }).join();
+    return made;
+  }();
+  return *state;
+}
+
+// The device's memory as a tensor of `dtype`, a number of at::ScalarType.
+at::Tensor as_tensor(const pjrt::FfiBuffer& buffer, int64_t dtype) {
+  return at::from_blob(buffer.data, {buffer.dims.data(), buffer.dims.size()},
+                       at::TensorOptions(static_cast<at::ScalarType>(dtype)));
+}
+
+// "aten::histogram.bin_ct": the overload's name, if any, is behind the point.
+OperatorHandle operator_named(std::string_view text) {
+  const size_t point = text.find('.');
+  const std::string overload(point == text.npos ? "" : text.substr(point + 1));
+  return c10::Dispatcher::singleton().findSchemaOrThrow(std::string(text.substr(0, point)).c_str(),
+                                                        overload.c_str());
+}
+
+// The operator's CPU kernel and nothing around it. Replaces the arguments by the results.
+void call_kernel(const OperatorHandle& op, Stack& stack) {
+  const at::ThreadLocalStateGuard state(fresh_state());
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::NoGradGuard no_grad;
+  op.callBoxed(&stack);
+}
+
+void compute(const pjrt::FfiCall& call) {
+  ir::AttributeReader words(call.ints_attr("call"));
+  const std::span<const int64_t> result_dtypes = words.list(), operand_dtypes = words.list();
+  TORCH_CHECK(operand_dtypes.size() == call.num_args(), "has ", call.num_args(), " operands, not ",
+              operand_dtypes.size());
+  std::vector<at::Tensor> operands;
+  for (size_t i = 0; i < call.num_args(); ++i) {
+    operands.push_back(as_tensor(call.arg(i), operand_dtypes[i]));
+  }
+  const OperatorHandle op = operator_named(call.string_attr("op"));
+  Stack stack = ArgumentReader(words, operands).read(op.schema());
+  call_kernel(op, stack);
+  const std::vector<at::Tensor> results = flat_results(stack);
+  TORCH_CHECK(results.size() == result_dtypes.size(), "gave ", results.size(), " results, not ",
+              result_dtypes.size());
+  size_t next = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (result_dtypes[i] == kNoResult) continue;
+    const at::Tensor target = as_tensor(call.result(next++), result_dtypes[i]);
+    TORCH_CHECK(results[i].defined() && results[i].sizes() == target.sizes() &&
+                    results[i].scalar_type() == target.scalar_type(),
+                "result ", i, " is ", results[i].toString(), results[i].sizes(),
+                " where its meta function said ", target.toString(), target.sizes());
+    target.copy_(results[i]);
+  }
+}
+
+void handle(const pjrt::FfiCall& call) {
+  const auto fail = [&](const char* what) {
+    throw pjrt::Error(pjrt::ErrorCode::kInvalidArgument,
+                      std::string(call.string_attr("op")) + ' ' +
+                          std::string(call.string_attr("where")) + ": " + what);
+  };
+  try {
+    compute(call);
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
+// The process's plugin, where it is the CPU's and takes custom calls.
+bool is_available() {
+  static const bool available = [] {
+    pjrt::Client& client = lazy::Runtime::get().client();
+    if (client.platform_name() != "cpu") return false;
+    try {
+      pjrt::register_ffi_handler(*client.plugin(), kTarget, "Host", pjrt::ffi_entry<handle>);
+    } catch (const pjrt::Error&) {
+      return false;  // A plugin without the extension: the host computes such operators at once.
+    }
+    return true;
+  }();
+  return available;
+}
+
+// --- While tracing ---
+
+// Whether the CPU kernel takes operands of these dtypes, which meta functions do not say. f32 and
+// f64 it does; others are tried once, on zeros, or ones where they may be LAPACK's pivots.
+bool takes_dtypes(const OperatorHandle& op, const ArgumentWriter& arguments) {
+  std::string key = op.operator_name().name + '.' + op.operator_name().overload_name;
+  bool tried = true;
+  for (const at::Tensor& tensor : arguments.tensors()) {
+    const at::ScalarType dtype = tensor.scalar_type();
+    key += std::string(" ") + c10::toString(dtype);
+    tried &= dtype == at::kFloat || dtype == at::kDouble;
+  }
+  if (tried) return true;
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<std::string, bool>;
+  {
+    std::lock_guard lock(mutex);
+    if (const auto entry = known->find(key); entry != known->end()) return entry->second;
+  }
+  std::vector<at::Tensor> operands;
+  for (const at::Tensor& tensor : arguments.tensors()) {
+    operands.push_back(at::full(tensor.sizes(), tensor.scalar_type() == at::kInt ? 1 : 0,
+                                at::TensorOptions(tensor.scalar_type())));
+  }
+  Stack stack =
+      ArgumentReader(ir::AttributeReader(arguments.words().words()), operands).read(op.schema());
+  bool takes = true;
+  try {
+    call_kernel(op, stack);
+  } catch (const std::exception&) {
+    takes = false;  // The host computes such calls at once, and raises CPU's error.
+  }
+  std::lock_guard lock(mutex);
+  return (*known)[key] = takes;
+}
+
+bool is_tensors(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) return true;
+  const auto list = type->cast<c10::ListType>();
+  return list && list->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+bool is_generator(c10::TypePtr type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  return type->kind() == c10::TypeKind::GeneratorType;
+}
+
+bool qualifies(const OperatorHandle& op) {
+  using c10::DispatchKey;
+  const FunctionSchema& schema = op.schema();
+  if (!schema.name().starts_with("aten::") || schema.is_vararg() || schema.returns().empty()) {
+    return false;
+  }
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.alias_info() || is_generator(argument.type())) return false;
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() || !is_tensors(result.type())) return false;
+  }
+  for (const at::Tag tag : {at::Tag::nondeterministic_seeded, at::Tag::data_dependent_output,
+                            at::Tag::dynamic_output_shape}) {
+    if (op.hasTag(tag)) return false;
+  }
+  for (const DispatchKey key : {DispatchKey::XLA, DispatchKey::CompositeExplicitAutograd,
+                                DispatchKey::CompositeImplicitAutograd}) {
+    if (op.hasKernelForDispatchKey(key)) return false;
+  }
+  return op.hasKernelForDispatchKey(DispatchKey::CPU) &&
+         op.hasKernelForDispatchKey(DispatchKey::Meta);
+}
+
+// The node's op: one for each operator. Its attributes are the words of the custom call.
+ir::Results lower(Lowering& l, const Node& n) {
+  stablehlo::CustomCallOptions options;
+  std::string where = ir::describe(n.location());
+  for (char& c : where) {
+    if (c < ' ' || c > '~' || c == '"' || c == '\\') c = '?';
+  }
+  std::string words;
+  for (const int64_t word : n.attribute_words()) {
+    words += (words.empty() ? "" : ", ") + std::to_string(word);
+  }
+  options.backend_config = std::string("op = \"") + n.op().name + "\", where = \"at " + where +
+                           "\", call = array<i64: " + words + '>';
+  std::vector<stablehlo::TensorType> results;
+  for (size_t i = 0; i < n.num_outputs(); ++i) {
+    results.push_back({n.output(i).type, Dims(n.output(i).dims)});
+  }
+  return l->custom_call(kTarget, l.operands(), results, options);
+}
+
+const Op& op_of(const OperatorName& name) {
+  static std::mutex mutex;
+  static auto* ops = new std::unordered_map<OperatorName, Op*>;  // with their names, for good
+  std::lock_guard lock(mutex);
+  Op*& op = (*ops)[name];
+  if (!op) {
+    const std::string overload = name.overload_name.empty() ? "" : '.' + name.overload_name;
+    op = new Op((new std::string(name.name + overload))->c_str(), lower);
+  }
+  return *op;
+}
+
+at::Tensor on_meta(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           at::TensorOptions(tensor.scalar_type()).device(c10::kMeta));
+}
+
+// Results on the meta device; nullopt where torch has no answer, or refuses: CPU then says why.
+std::optional<Stack> infer(const OperatorHandle& op, const ArgumentWriter& arguments) {
+  std::vector<at::Tensor> operands;
+  for (const at::Tensor& tensor : arguments.tensors()) operands.push_back(on_meta(tensor));
+  Stack stack =
+      ArgumentReader(ir::AttributeReader(arguments.words().words()), operands).read(op.schema());
+  try {
+    op.callBoxed(&stack);
+    for (const at::Tensor& result : flat_results(stack)) {
+      if (!result.defined()) continue;
+      if (result.layout() != c10::kStrided) return std::nullopt;
+      lazy::element_type(result.scalar_type());
+    }
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  return stack;
+}
+
+at::Tensor wrap(Value value, const at::Tensor& meta, c10::Device device) {
+  const bool dense = lazy::is_dense(meta.sizes(), meta.strides());
+  return lazy::make_strided(
+      std::move(value),
+      dense ? meta.strides().vec() : at::infer_dense_strides(meta.sizes(), meta.strides()), device);
+}
+
+// Makes the node and puts its results in the places of `results`, which are on the meta device.
+void record(const OperatorHandle& op, const ArgumentWriter& arguments, Stack& results,
+            c10::Device device) {
+  const std::vector<at::Tensor> metas = flat_results(results);
+  std::vector<int64_t> result_dtypes, operand_dtypes;
+  std::vector<ShapeRef> shapes;
+  for (const at::Tensor& meta : metas) {
+    result_dtypes.push_back(meta.defined() ? static_cast<int64_t>(meta.scalar_type()) : kNoResult);
+    if (meta.defined()) shapes.push_back({element_type(meta), span_of(meta.sizes())});
+  }
+  std::vector<Value> operands;
+  for (const at::Tensor& tensor : arguments.tensors()) {
+    operand_dtypes.push_back(static_cast<int64_t>(tensor.scalar_type()));
+    operands.push_back(value_of(tensor));
+  }
+  Attributes attributes = Attributes::of(result_dtypes, operand_dtypes);
+  for (const int64_t word : arguments.words().words()) attributes.add(word);
+  const ir::NodePtr node = Node::make(op_of(op.operator_name()), operands, attributes, shapes);
+
+  uint32_t next = 0;
+  const auto place = [&](const at::Tensor& meta) {
+    if (!meta.defined()) return at::Tensor();
+    const uint32_t i = next++;
+    // Empty ones need no computing.
+    return wrap(meta.numel() ? Value(node, i) : lazy::full(0, shapes[i].type, shapes[i].dims), meta,
+                device);
+  };
+  for (IValue& result : results) {
+    if (result.isTensor()) {
+      result = place(result.toTensor());
+    } else {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& meta : result.toTensorVector()) list.push_back(place(meta));
+      result = list;
+    }
+  }
+}
+
+// linalg.inv_ex(check_errors=True) and its like look at their last result, `info`.
+std::optional<size_t> checks_errors(const FunctionSchema& schema, at::ArrayRef<IValue> arguments) {
+  const auto index = schema.argumentIndexWithName("check_errors");
+  if (!index || !arguments[static_cast<size_t>(*index)].toBool()) return std::nullopt;
+  return static_cast<size_t>(*index);
+}
+
+}  // namespace
+
+bool is_host_callable(const OperatorHandle& op) {
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<OperatorName, bool>;
+  if (!is_available()) return false;
+  std::lock_guard lock(mutex);
+  const auto [entry, fresh] = known->emplace(op.operator_name(), false);
+  if (fresh) entry->second = qualifies(op);
+  return entry->second;
+}
+
+bool run_host_call(const OperatorHandle& op, Stack* stack) {
+  if (!is_host_callable(op)) return false;
+  const FunctionSchema& schema = op.schema();
+  const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  const std::optional<size_t> checked = checks_errors(schema, arguments);
+  ArgumentWriter writer;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!writer.add(checked == i ? IValue(false) : arguments[i])) return false;
+  }
+  std::optional<c10::Device> device;
+  for (const at::Tensor& tensor : writer.tensors()) {
+    if (!lazy::is_xla(tensor)) continue;
+    if (device && *device != tensor.device()) return false;
+    device = tensor.device();
+  }
+  if (!device) return false;
+  std::optional<Stack> results = infer(op, writer);
+  if (!results || !takes_dtypes(op, writer)) return false;
+  record(op, writer, *results, *device);
+  lazy::metrics::count("xla::host_call." + schema.name().substr(sizeof("aten::") - 1));
+  if (checked && at::any(results->back().toTensor()).item<bool>()) {
+    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);  // raises what CPU raises
+    return true;
+  }
+  torch::jit::drop(*stack, arguments.size());
+  for (IValue& result : *results) stack->push_back(std::move(result));
+  return true;
+}
+
+}  // namespace torch_xla::aten
