@@ -100,14 +100,12 @@ struct Single {
            (tensor.is_cpu() || (self.device() == tensor.device() && !self.is_alias_of(tensor)));
   }
   Value value(size_t, ElementType common) {
-    if (tensor.is_cpu()) {
-      if (!number) number = number_in(tensor);
-      return scalar_operand(*number, common);
+    if (tensor.is_xla()) return node ? node : node = lazy::read(tensor);
+    if (!node || node.type() != stablehlo::opmath_type(common)) {
+      node = scalar_operand(number_in(tensor), common);
     }
-    if (!node) node = lazy::read(tensor);
     return node;
   }
-  std::optional<Scalar> number = {};
 };
 
 template <class... Operands>
