@@ -104,12 +104,15 @@ const std::optional<Derivation>& derivation_of(const OperatorHandle& op) {
   return known->emplace(op.operator_name(), derive(op)).first->second;
 }
 
-void store(const at::Tensor& target, const at::Tensor& result, bool out) {
+// `strides`: a target that has to be resized takes the result's.
+void store(const at::Tensor& target, const at::Tensor& result, bool out, bool strides) {
   TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "result type ",
               result.scalar_type(), " can't be cast to the desired output type ",
               target.scalar_type());
   if (out) {
-    at::native::resize_output(target, result.sizes());
+    if (at::native::resize_output(target, result.sizes()) && strides) {
+      target.as_strided_(result.sizes(), result.strides());
+    }
   } else {
     TORCH_CHECK(target.sizes() == result.sizes(), "output with shape ", target.sizes(),
                 " doesn't match the broadcast shape ", result.sizes());
@@ -132,7 +135,8 @@ bool run_derived(const OperatorHandle& op, torch::jit::Stack* stack) {
   }
   derivation->functional.callBoxed(&inner);
   for (size_t i = 0; i < targets.size(); ++i) {
-    store(targets[i], inner[i].toTensor(), derivation->out);
+    store(targets[i], inner[i].toTensor(), derivation->out,
+          is_host_callable(derivation->functional));
   }
   torch::jit::drop(*stack, arguments.size());
   for (const at::Tensor& target : targets) torch::jit::push(*stack, target);

@@ -61,7 +61,9 @@ void note_host_trip(const c10::OperatorHandle& op) {
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (run_derived(op, stack) || run_decomposed(op, stack) || run_host_call(op, stack)) return;
+  if (run_derived(op, stack)) return;
+  if (!prefers_host_call(op) && run_decomposed(op, stack)) return;
+  if (run_host_call(op, stack)) return;
   note_host_trip(op);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
@@ -72,6 +74,11 @@ void set_decomposer(Decomposer decomposer) { g_decomposer = decomposer; }
 
 TORCH_LIBRARY_IMPL(_, XLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// torch's own composite kernel of this out= form knows its devices by name.
+TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 }  // namespace torch_xla::aten

@@ -11,11 +11,13 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -173,6 +175,22 @@ std::vector<at::Tensor> flat_results(const Stack& results) {
   return tensors;
 }
 
+// The same results with every tensor mapped by `function`.
+template <class Function>
+Stack with_tensors(const Stack& results, const Function& function) {
+  Stack mapped;
+  for (const IValue& result : results) {
+    if (result.isTensor()) {
+      mapped.push_back(function(result.toTensor()));
+      continue;
+    }
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& item : result.toTensorVector()) list.push_back(function(item));
+    mapped.push_back(list);
+  }
+  return mapped;
+}
+
 // --- While a program runs ---
 
 // What a thread that has done nothing has: no autograd, autocast, modes or profilers of whoever
@@ -193,6 +211,9 @@ at::Tensor as_tensor(const pjrt::FfiBuffer& buffer, int64_t dtype) {
 }
 
 // "aten::histogram.bin_ct": the overload's name, if any, is behind the point.
+std::string text_of(const OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + '.' + name.overload_name;
+}
 OperatorHandle operator_named(std::string_view text) {
   const size_t point = text.find('.');
   const std::string overload(point == text.npos ? "" : text.substr(point + 1));
@@ -267,40 +288,6 @@ bool is_available() {
 
 // --- While tracing ---
 
-// Whether the CPU kernel takes operands of these dtypes, which meta functions do not say. f32 and
-// f64 it does; others are tried once, on zeros, or ones where they may be LAPACK's pivots.
-bool takes_dtypes(const OperatorHandle& op, const ArgumentWriter& arguments) {
-  std::string key = op.operator_name().name + '.' + op.operator_name().overload_name;
-  bool tried = true;
-  for (const at::Tensor& tensor : arguments.tensors()) {
-    const at::ScalarType dtype = tensor.scalar_type();
-    key += std::string(" ") + c10::toString(dtype);
-    tried &= dtype == at::kFloat || dtype == at::kDouble;
-  }
-  if (tried) return true;
-  static std::mutex mutex;
-  static auto* known = new std::unordered_map<std::string, bool>;
-  {
-    std::lock_guard lock(mutex);
-    if (const auto entry = known->find(key); entry != known->end()) return entry->second;
-  }
-  std::vector<at::Tensor> operands;
-  for (const at::Tensor& tensor : arguments.tensors()) {
-    operands.push_back(at::full(tensor.sizes(), tensor.scalar_type() == at::kInt ? 1 : 0,
-                                at::TensorOptions(tensor.scalar_type())));
-  }
-  Stack stack =
-      ArgumentReader(ir::AttributeReader(arguments.words().words()), operands).read(op.schema());
-  bool takes = true;
-  try {
-    call_kernel(op, stack);
-  } catch (const std::exception&) {
-    takes = false;  // The host computes such calls at once, and raises CPU's error.
-  }
-  std::lock_guard lock(mutex);
-  return (*known)[key] = takes;
-}
-
 bool is_tensors(const c10::TypePtr& type) {
   if (type->kind() == c10::TypeKind::TensorType) return true;
   const auto list = type->cast<c10::ListType>();
@@ -310,6 +297,27 @@ bool is_tensors(const c10::TypePtr& type) {
 bool is_generator(c10::TypePtr type) {
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   return type->kind() == c10::TypeKind::GeneratorType;
+}
+
+// Operators whose results' sizes do not depend on what is in tensors, and whose meta function does
+// not exist or gives other strides than the kernel. The kernel tells, on zeros.
+bool needs_kernel_to_infer(const OperatorName& name) {
+  static const auto* names = new std::unordered_set<std::string>{
+      "_ctc_loss",
+      "_ctc_loss_backward",
+      "_fft_c2r",
+      "_fft_r2c",
+      "_histogramdd_bin_edges",
+      "_histogramdd_from_bin_cts",
+      "_histogramdd_from_bin_tensors",
+      "_linalg_svd",
+      "fractional_max_pool3d_backward",
+      "geqrf",
+      "histogram.bin_ct",
+      "histogram.bins_tensor",
+      "linalg_eig",
+  };
+  return names->contains(text_of(name).substr(sizeof("aten::") - 1));
 }
 
 bool qualifies(const OperatorHandle& op) {
@@ -324,16 +332,17 @@ bool qualifies(const OperatorHandle& op) {
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() || !is_tensors(result.type())) return false;
   }
-  for (const at::Tag tag : {at::Tag::nondeterministic_seeded, at::Tag::data_dependent_output,
-                            at::Tag::dynamic_output_shape}) {
-    if (op.hasTag(tag)) return false;
+  const bool by_kernel = needs_kernel_to_infer(op.operator_name());
+  if (op.hasTag(at::Tag::nondeterministic_seeded) || op.hasTag(at::Tag::data_dependent_output) ||
+      (op.hasTag(at::Tag::dynamic_output_shape) && !by_kernel)) {
+    return false;
   }
   for (const DispatchKey key : {DispatchKey::XLA, DispatchKey::CompositeExplicitAutograd,
                                 DispatchKey::CompositeImplicitAutograd}) {
     if (op.hasKernelForDispatchKey(key)) return false;
   }
   return op.hasKernelForDispatchKey(DispatchKey::CPU) &&
-         op.hasKernelForDispatchKey(DispatchKey::Meta);
+         (op.hasKernelForDispatchKey(DispatchKey::Meta) || by_kernel);
 }
 
 // The node's op: one for each operator. Its attributes are the words of the custom call.
@@ -361,35 +370,78 @@ const Op& op_of(const OperatorName& name) {
   static auto* ops = new std::unordered_map<OperatorName, Op*>;  // with their names, for good
   std::lock_guard lock(mutex);
   Op*& op = (*ops)[name];
-  if (!op) {
-    const std::string overload = name.overload_name.empty() ? "" : '.' + name.overload_name;
-    op = new Op((new std::string(name.name + overload))->c_str(), lower);
-  }
+  if (!op) op = new Op((new std::string(text_of(name)))->c_str(), lower);
   return *op;
 }
 
 at::Tensor on_meta(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
   return at::empty_strided(tensor.sizes(), tensor.strides(),
                            at::TensorOptions(tensor.scalar_type()).device(c10::kMeta));
 }
 
-// Results on the meta device; nullopt where torch has no answer, or refuses: CPU then says why.
-std::optional<Stack> infer(const OperatorHandle& op, const ArgumentWriter& arguments) {
+// Zeros on CPU; ones where they may be LAPACK's pivots, which count from one and are not checked.
+at::Tensor on_cpu(const at::Tensor& tensor) {
+  const int fill = tensor.scalar_type() == at::kInt ? 1 : 0;
+  const at::TensorOptions options(tensor.scalar_type());
+  if (!tensor.is_non_overlapping_and_dense()) return at::full(tensor.sizes(), fill, options);
+  return at::empty_strided(tensor.sizes(), tensor.strides(), options).fill_(fill);
+}
+
+// What a call's results are like, as tensors on the meta device: what the meta function says, or
+// for dtypes that a CPU kernel may not take, what the kernel itself makes of zeros. Throws what
+// either throws.
+Stack infer(const OperatorHandle& op, const ArgumentWriter& arguments) {
+  const auto& tensors = arguments.tensors();
+  const bool by_meta = !needs_kernel_to_infer(op.operator_name()) &&
+                       std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+                         const at::ScalarType dtype = tensor.scalar_type();
+                         return dtype == at::kFloat || dtype == at::kDouble;
+                       });
   std::vector<at::Tensor> operands;
-  for (const at::Tensor& tensor : arguments.tensors()) operands.push_back(on_meta(tensor));
+  for (const at::Tensor& tensor : tensors) {
+    operands.push_back(by_meta ? on_meta(tensor) : on_cpu(tensor));
+  }
   Stack stack =
       ArgumentReader(ir::AttributeReader(arguments.words().words()), operands).read(op.schema());
-  try {
-    op.callBoxed(&stack);
-    for (const at::Tensor& result : flat_results(stack)) {
-      if (!result.defined()) continue;
-      if (result.layout() != c10::kStrided) return std::nullopt;
-      lazy::element_type(result.scalar_type());
-    }
-  } catch (const std::exception&) {
-    return std::nullopt;
+  call_kernel(op, stack);
+  for (const at::Tensor& result : flat_results(stack)) {
+    if (!result.defined()) continue;
+    TORCH_CHECK(result.layout() == c10::kStrided, "not a strided tensor");
+    lazy::element_type(result.scalar_type());
   }
-  return stack;
+  return with_tensors(stack, on_meta);
+}
+
+// The same, remembered; null where it throws: the host then computes, and raises CPU's error.
+std::shared_ptr<const Stack> inferred(const OperatorHandle& op, const ArgumentWriter& arguments) {
+  std::string key = text_of(op.operator_name());
+  const auto add = [&](std::span<const int64_t> numbers) {
+    key.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+  };
+  add(arguments.words().words());
+  for (const at::Tensor& tensor : arguments.tensors()) {
+    const std::array<int64_t, 2> head{static_cast<int64_t>(tensor.scalar_type()), tensor.dim()};
+    add(head);
+    add(span_of(tensor.sizes()));
+    add(span_of(tensor.strides()));
+  }
+  constexpr size_t kRemembered = 4096;
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<std::string, std::shared_ptr<const Stack>>;
+  {
+    std::lock_guard lock(mutex);
+    if (const auto entry = known->find(key); entry != known->end()) return entry->second;
+  }
+  std::shared_ptr<const Stack> results;
+  try {
+    results = std::make_shared<const Stack>(infer(op, arguments));
+  } catch (const std::exception&) {
+    results = nullptr;
+  }
+  std::lock_guard lock(mutex);
+  if (known->size() >= kRemembered) known->clear();
+  return (*known)[key] = results;
 }
 
 at::Tensor wrap(Value value, const at::Tensor& meta, c10::Device device) {
@@ -399,42 +451,37 @@ at::Tensor wrap(Value value, const at::Tensor& meta, c10::Device device) {
       dense ? meta.strides().vec() : at::infer_dense_strides(meta.sizes(), meta.strides()), device);
 }
 
-// Makes the node and puts its results in the places of `results`, which are on the meta device.
-void record(const OperatorHandle& op, const ArgumentWriter& arguments, Stack& results,
-            c10::Device device) {
-  const std::vector<at::Tensor> metas = flat_results(results);
-  std::vector<int64_t> result_dtypes, operand_dtypes;
-  std::vector<ShapeRef> shapes;
-  for (const at::Tensor& meta : metas) {
-    result_dtypes.push_back(meta.defined() ? static_cast<int64_t>(meta.scalar_type()) : kNoResult);
-    if (meta.defined()) shapes.push_back({element_type(meta), span_of(meta.sizes())});
-  }
+ir::NodePtr make_node(const OperatorHandle& op, const ArgumentWriter& arguments,
+                      const std::vector<int64_t>& result_dtypes, std::span<const ShapeRef> shapes) {
   std::vector<Value> operands;
+  std::vector<int64_t> operand_dtypes;
   for (const at::Tensor& tensor : arguments.tensors()) {
-    operand_dtypes.push_back(static_cast<int64_t>(tensor.scalar_type()));
     operands.push_back(value_of(tensor));
+    operand_dtypes.push_back(static_cast<int64_t>(tensor.scalar_type()));
   }
   Attributes attributes = Attributes::of(result_dtypes, operand_dtypes);
   for (const int64_t word : arguments.words().words()) attributes.add(word);
-  const ir::NodePtr node = Node::make(op_of(op.operator_name()), operands, attributes, shapes);
+  return Node::make(op_of(op.operator_name()), operands, attributes, shapes);
+}
 
+// Makes the node, and xla tensors of it in the places of those on the meta device.
+Stack record(const OperatorHandle& op, const ArgumentWriter& arguments, const Stack& metas,
+             c10::Device device) {
+  std::vector<int64_t> dtypes;
+  std::vector<ShapeRef> shapes;
+  for (const at::Tensor& meta : flat_results(metas)) {
+    dtypes.push_back(meta.defined() ? static_cast<int64_t>(meta.scalar_type()) : kNoResult);
+    if (meta.defined()) shapes.push_back({element_type(meta), span_of(meta.sizes())});
+  }
+  const ir::NodePtr node = make_node(op, arguments, dtypes, shapes);
   uint32_t next = 0;
-  const auto place = [&](const at::Tensor& meta) {
+  return with_tensors(metas, [&](const at::Tensor& meta) {
     if (!meta.defined()) return at::Tensor();
     const uint32_t i = next++;
     // Empty ones need no computing.
     return wrap(meta.numel() ? Value(node, i) : lazy::full(0, shapes[i].type, shapes[i].dims), meta,
                 device);
-  };
-  for (IValue& result : results) {
-    if (result.isTensor()) {
-      result = place(result.toTensor());
-    } else {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& meta : result.toTensorVector()) list.push_back(place(meta));
-      result = list;
-    }
-  }
+  });
 }
 
 // linalg.inv_ex(check_errors=True) and its like look at their last result, `info`.
@@ -456,6 +503,11 @@ bool is_host_callable(const OperatorHandle& op) {
   return entry->second;
 }
 
+bool prefers_host_call(const OperatorHandle& op) {
+  static const OperatorName grid_sampler("aten::grid_sampler_2d", "");
+  return op.operator_name() == grid_sampler && is_host_callable(op);
+}
+
 bool run_host_call(const OperatorHandle& op, Stack* stack) {
   if (!is_host_callable(op)) return false;
   const FunctionSchema& schema = op.schema();
@@ -472,17 +524,29 @@ bool run_host_call(const OperatorHandle& op, Stack* stack) {
     device = tensor.device();
   }
   if (!device) return false;
-  std::optional<Stack> results = infer(op, writer);
-  if (!results || !takes_dtypes(op, writer)) return false;
-  record(op, writer, *results, *device);
+  const std::shared_ptr<const Stack> metas = inferred(op, writer);
+  if (!metas) return false;
+  Stack results = record(op, writer, *metas, *device);
   lazy::metrics::count("xla::host_call." + schema.name().substr(sizeof("aten::") - 1));
-  if (checked && at::any(results->back().toTensor()).item<bool>()) {
+  if (checked && at::any(results.back().toTensor()).item<bool>()) {
     at::native::cpu_fallback(op, stack, /*error_on_views=*/true);  // raises what CPU raises
     return true;
   }
   torch::jit::drop(*stack, arguments.size());
-  for (IValue& result : *results) stack->push_back(std::move(result));
+  for (IValue& result : results) stack->push_back(std::move(result));
   return true;
+}
+
+ir::NodePtr host_node(const char* name, const Stack& arguments, std::span<const ShapeRef> shapes) {
+  if (!is_available()) return {};
+  ArgumentWriter writer;
+  for (const IValue& argument : arguments) TORCH_INTERNAL_ASSERT(writer.add(argument));
+  std::vector<int64_t> dtypes;
+  for (const ShapeRef& shape : shapes) {
+    dtypes.push_back(static_cast<int64_t>(lazy::scalar_type(shape.type)));
+  }
+  lazy::metrics::count(std::string("xla::host_call.") + (name + sizeof("aten::") - 1));
+  return make_node(operator_named(name), writer, dtypes, shapes);
 }
 
 }  // namespace torch_xla::aten

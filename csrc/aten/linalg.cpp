@@ -1,13 +1,16 @@
 // Linear algebra that StableHLO has an operation for: Cholesky factors and triangular systems.
-// The other factorizations run through LAPACK (fallback.cpp).
+// The other factorizations run through LAPACK (host_call.cpp), and so do Cholesky factors on CPU,
+// where XLA takes a second to compile a loop that is ten times slower.
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/ops/_linalg_check_errors.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <ATen/ops/linalg_cholesky_ex_meta.h>
+#include <ATen/ops/linalg_pinv_native.h>
 #include <ATen/ops/triangular_solve_meta.h>
 
+#include "aten/host_call.h"
 #include "aten/product.h"
 
 namespace torch_xla::aten {
@@ -117,8 +120,11 @@ Values<2> cholesky_ex(Infer<at::meta::structured_linalg_cholesky_ex, 2>& it, con
                       bool upper, bool check_errors) {
   check_factorizable("cholesky_cpu", self);
   const std::array<ShapeRef, 2> shapes{it.output_shape(0), it.output_shape(1)};
-  const Value a = value_of(self);
-  const ir::NodePtr node = Node::make(kCholesky, std::span(&a, 1), Attributes::of(upper), shapes);
+  ir::NodePtr node = host_node("aten::linalg_cholesky_ex", {self, upper, false}, shapes);
+  if (!node) {
+    const Value a = value_of(self);
+    node = Node::make(kCholesky, std::span(&a, 1), Attributes::of(upper), shapes);
+  }
   if (check_errors) {
     const Tensor info = lazy::make(Value(node, 1), at::kInt, self.device());
     at::_linalg_check_errors(info, "torch.linalg.cholesky_ex", self.dim() == 2);
@@ -250,6 +256,12 @@ Tensor cholesky_inverse(const Tensor& self, bool upper) {
                     self);
 }
 
+// Made of other operators, none of which looks at a value.
+Tensor pinv(const Tensor& self, const std::optional<Tensor>& atol,
+            const std::optional<Tensor>& rtol, bool hermitian) {
+  return at::native::linalg_pinv(self, atol, rtol, hermitian);
+}
+
 }  // namespace
 
 XLA_KERNELS(m) {
@@ -262,6 +274,7 @@ XLA_KERNELS(m) {
       m, {"triangular_solve", nullptr, "triangular_solve.X"});
   m.impl("_cholesky_solve_helper", cholesky_solve_helper);
   m.impl("cholesky_inverse", cholesky_inverse);
+  m.impl("linalg_pinv.atol_rtol_tensor", pinv);
 }
 
 }  // namespace torch_xla::aten
