@@ -388,16 +388,21 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), options).fill_(fill);
 }
 
+bool is_usual_float(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+}
+
 // What a call's results are like, as tensors on the meta device: what the meta function says, or
 // for dtypes that a CPU kernel may not take, what the kernel itself makes of zeros. Throws what
 // either throws.
 Stack infer(const OperatorHandle& op, const ArgumentWriter& arguments) {
   const auto& tensors = arguments.tensors();
-  const bool by_meta = !needs_kernel_to_infer(op.operator_name()) &&
-                       std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-                         const at::ScalarType dtype = tensor.scalar_type();
-                         return dtype == at::kFloat || dtype == at::kDouble;
-                       });
+  const bool by_meta =
+      !needs_kernel_to_infer(op.operator_name()) &&
+      std::any_of(tensors.begin(), tensors.end(), is_usual_float) &&
+      std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+        return is_usual_float(tensor) || at::isIntegralType(tensor.scalar_type(), true);
+      });
   std::vector<at::Tensor> operands;
   for (const at::Tensor& tensor : tensors) {
     operands.push_back(by_meta ? on_meta(tensor) : on_cpu(tensor));
