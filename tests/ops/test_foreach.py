@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -50,9 +51,13 @@ PAIRS = [
 
 
 def samples(op, dtype: torch.dtype) -> Iterator[SampleInput]:
-    """Samples of short lists: tensors, a number, a list of numbers or one tensor beside them."""
+    """Samples of short lists: tensors, a number, a list of numbers or one tensor beside them.
+
+    Each other one where all that is ours is to leave the list to torch's loop.
+    """
     random.seed(0)
-    yield from op.sample_inputs("cpu", dtype, num_input_tensors=[3])
+    every = op.sample_inputs("cpu", dtype, num_input_tensors=[3])
+    yield from itertools.islice(every, 0, None, 1 if dtype.is_floating_point else 2)
 
 
 def attempt(function: Callable, sample: SampleInput, device) -> object:
