@@ -1,10 +1,10 @@
 #include "ir/node.h"
 
-#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <vector>
 
+#include "ir/blocks.h"
 #include "ir/hash.h"
 #include "ir/lowering.h"
 
@@ -48,11 +48,9 @@ Node* Node::allocate(const Op& op, size_t operands, size_t attribute_words,
   for (const ShapeRef& shape : outputs) shape_words += 1 + shape.dims.size();
   const size_t bytes =
       sizeof(Node) + operands * sizeof(Value) + (attribute_words + shape_words) * sizeof(int64_t);
-  void* memory = std::malloc(bytes);
-  if (!memory) throw std::bad_alloc();
-  Node* node =
-      new (memory) Node(op, static_cast<uint32_t>(operands), static_cast<uint32_t>(attribute_words),
-                        static_cast<uint32_t>(outputs.size()));
+  Node* node = new (take_block(bytes))
+      Node(op, static_cast<uint32_t>(operands), static_cast<uint32_t>(attribute_words),
+           static_cast<uint32_t>(outputs.size()));
   int64_t* word = node->shape_data();
   for (const ShapeRef& shape : outputs) {
     *word++ = static_cast<int64_t>(shape.type) << 32 | static_cast<int64_t>(shape.dims.size());
@@ -112,8 +110,12 @@ void Node::destroy(Node* node) {
     Node* dead = pending.back();
     pending.pop_back();
     for (uint32_t i = 0; i < dead->num_operands_; ++i) dead->operand_data()[i].~Value();
+    const int64_t* end = dead->shape_data();
+    for (uint32_t i = 0; i < dead->num_outputs_; ++i) end += 1 + static_cast<uint32_t>(*end);
+    const auto bytes = static_cast<size_t>(reinterpret_cast<const char*>(end) -
+                                           reinterpret_cast<const char*>(dead));
     dead->~Node();
-    std::free(dead);
+    give_block(dead, bytes);
   }
   draining = false;
 }
@@ -122,11 +124,14 @@ Value scalar(double number, ElementType type) {
   const bool wide = type == ElementType::kF64;
   return Value(Node::leaf(
       kScalar, {type, {}},
-      std::make_shared<ScalarPayload>(wide ? ScalarClass::kF64 : ScalarClass::kF32, number)));
+      std::allocate_shared<ScalarPayload>(BlockAllocator<ScalarPayload>(),
+                                          wide ? ScalarClass::kF64 : ScalarClass::kF32, number)));
 }
 
 Value scalar(int64_t number, ElementType type) {
-  return Value(Node::leaf(kScalar, {type, {}}, std::make_shared<ScalarPayload>(number)));
+  return Value(
+      Node::leaf(kScalar, {type, {}},
+                 std::allocate_shared<ScalarPayload>(BlockAllocator<ScalarPayload>(), number)));
 }
 
 namespace {
