@@ -1,16 +1,72 @@
 #include "lazy/data.h"
 
+#include <algorithm>
 #include <array>
+#include <iomanip>
 #include <limits>
+#include <sstream>
+#include <vector>
 
+#include "lazy/dtype.h"
+#include "lazy/spin_lock.h"
 #include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
 namespace {
 
+constexpr size_t kNamedInErrors = 5;
+
+std::string human(int64_t bytes) {
+  const char* unit = "B";
+  auto size = static_cast<double>(bytes);
+  for (const char* larger : {"KiB", "MiB", "GiB"}) {
+    if (size < 1024) break;
+    size /= 1024;
+    unit = larger;
+  }
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(size < 10 ? 1 : 0) << size << ' ' << unit;
+  return text.str();
+}
+
+std::string shape_of(const pjrt::Buffer& buffer) {
+  std::ostringstream text;
+  text << stablehlo::hlo_name(element_type(buffer.type())) << '[';
+  const char* separator = "";
+  for (int64_t dim : buffer.dims()) {
+    text << separator << dim;
+    separator = ",";
+  }
+  text << ']';
+  return text.str();
+}
+
+}  // namespace
+
+// Of one device: its data, and the bytes they hold.
 struct Account {
   std::atomic<int64_t> now{0};
   std::atomic<int64_t> peak{0};
+  SpinLock lock;  // of the list
+  DeviceData* first = nullptr;
+
+  static Account& of(c10::DeviceIndex device) {
+    // Never destroyed: data may outlive static destructors.
+    static auto* accounts =
+        new std::array<Account, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
+    return (*accounts)[static_cast<size_t>(device < 0 ? 0 : device)];
+  }
+  void enter(DeviceData* data) {
+    std::lock_guard guard(lock);
+    data->next_ = first;
+    if (first) first->previous_ = data;
+    first = data;
+  }
+  void leave(DeviceData* data) {
+    std::lock_guard guard(lock);
+    (data->previous_ ? data->previous_->next_ : first) = data->next_;
+    if (data->next_) data->next_->previous_ = data->previous_;
+  }
 
   void add(int64_t bytes) {
     const int64_t sum = now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -18,24 +74,44 @@ struct Account {
     while (seen < sum && !peak.compare_exchange_weak(seen, sum, std::memory_order_relaxed)) {
     }
   }
+
+  // The largest arrays: bytes, and what to say of each.
+  std::vector<std::pair<int64_t, std::string>> largest(size_t count) {
+    std::vector<DeviceData*> holding;
+    std::lock_guard guard(lock);
+    for (DeviceData* data = first; data; data = data->next_) {
+      if (data->bytes_.load() > 0) holding.push_back(data);
+    }
+    count = std::min(count, holding.size());
+    std::partial_sort(holding.begin(), holding.begin() + static_cast<std::ptrdiff_t>(count),
+                      holding.end(),
+                      [](auto* a, auto* b) { return a->bytes_.load() > b->bytes_.load(); });
+    std::vector<std::pair<int64_t, std::string>> result;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string where = ir::describe(holding[i]->location_);
+      result.emplace_back(holding[i]->bytes_.load(),
+                          shape_of(*holding[i]->buffer_) + (where.empty() ? "" : " from " + where));
+    }
+    return result;
+  }
 };
 
-Account& account_of(c10::DeviceIndex device) {
-  // Never destroyed: data may outlive static destructors.
-  static auto* accounts = new std::array<Account, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
-  return (*accounts)[static_cast<size_t>(device < 0 ? 0 : device)];
+DeviceData::DeviceData(c10::Device device, ir::Location location)
+    : device_(device), location_(location) {
+  Account::of(device.index()).enter(this);
 }
 
-}  // namespace
+DeviceData::~DeviceData() {
+  give_up();
+  Account::of(device_.index()).leave(this);
+}
 
-DeviceData::~DeviceData() { give_up(); }
-
-void DeviceData::give_up() { account_of(device_.index()).add(-bytes_.exchange(0)); }
+void DeviceData::give_up() { Account::of(device_.index()).add(-bytes_.exchange(0)); }
 
 void DeviceData::fulfil(std::unique_ptr<pjrt::Buffer> buffer) {
   buffer_ = std::move(buffer);
   bytes_ = static_cast<int64_t>(buffer_->host_bytes());
-  account_of(device_.index()).add(bytes_);
+  Account::of(device_.index()).add(bytes_);
   state_.store(State::kReady, std::memory_order_release);
   state_.notify_all();
 }
@@ -47,8 +123,20 @@ void DeviceData::fail(std::exception_ptr error) {
 }
 
 LiveBytes live_bytes(c10::DeviceIndex device) {
-  const Account& account = account_of(device);
+  const Account& account = Account::of(device);
   return {account.now.load(), account.peak.load()};
+}
+
+std::string memory_error(const std::string& what, c10::Device device) {
+  std::string text = what;
+  const char* separator = "\n  largest live tensors: ";
+  for (const auto& [bytes, description] : Account::of(device.index()).largest(kNamedInErrors)) {
+    text += separator + human(bytes) + ' ' + description;
+    separator = ", ";
+  }
+  return text +
+         "\n  Sync after optimizer.step(), so that the step may overwrite its parameters; use a "
+         "smaller batch; or let go of tensors that are not needed.";
 }
 
 ir::Value DeviceData::leaf(ir::ShapeRef shape, std::shared_ptr<DeviceData> data) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "ir/node.h"
 #include "pjrt/buffer.h"
@@ -16,8 +17,10 @@ namespace torch_xla::lazy {
 // Its contents never change; an in-place update of a tensor makes its storage point elsewhere.
 class DeviceData final : public ir::Payload {
  public:
-  explicit DeviceData(c10::Device device) : device_(device) {}
-  DeviceData(c10::Device device, std::unique_ptr<pjrt::Buffer> buffer) : device_(device) {
+  // `location` is the Python line that makes the contents, for errors about memory.
+  DeviceData(c10::Device device, ir::Location location);
+  DeviceData(c10::Device device, ir::Location location, std::unique_ptr<pjrt::Buffer> buffer)
+      : DeviceData(device, location) {
     fulfil(std::move(buffer));
   }
   ~DeviceData() override;
@@ -45,11 +48,16 @@ class DeviceData final : public ir::Payload {
  private:
   enum class State { kPromised, kReady, kFailed };
 
+  friend struct Account;
+
   c10::Device device_;
+  ir::Location location_;
   std::unique_ptr<pjrt::Buffer> buffer_;
   std::atomic<int64_t> bytes_{0};  // in the device's account
   std::exception_ptr error_;
   std::atomic<State> state_{State::kPromised};  // what may be read of the two above
+  DeviceData* previous_ = nullptr;              // in the device's account
+  DeviceData* next_ = nullptr;
 };
 
 // Bytes held by the device data of a device, for plugins that keep no account themselves. What a
@@ -59,5 +67,9 @@ struct LiveBytes {
   int64_t peak = 0;  // since the process began
 };
 LiveBytes live_bytes(c10::DeviceIndex device);
+
+// `what`, and what holds the device's memory now: its largest arrays with the Python lines that
+// made them. For c10::OutOfMemoryError.
+std::string memory_error(const std::string& what, c10::Device device);
 
 }  // namespace torch_xla::lazy

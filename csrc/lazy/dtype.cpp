@@ -70,6 +70,13 @@ ElementType element_type(ScalarType type) {
   return kRows[row].stablehlo;
 }
 
+ElementType element_type(BufferType type) {
+  for (const Row& row : kRows) {
+    if (row.pjrt == type) return row.stablehlo;
+  }
+  TORCH_CHECK_TYPE(false, "PJRT buffer type ", static_cast<int>(type), " has no torch dtype");
+}
+
 ScalarType scalar_type(ElementType type) { return row_of(type).torch; }
 
 BufferType buffer_type(ElementType type) { return row_of(type).pjrt; }

@@ -3,22 +3,19 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <chrono>
-#include <list>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ir/graph.h"
-#include "lazy/dtype.h"
 #include "lazy/full.h"
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
-#include "lazy/persistent_cache.h"
+#include "lazy/program.h"
 #include "lazy/runtime.h"
+#include "lazy/settings.h"
 #include "lazy/storage.h"
 #include "lazy/transfer.h"
-#include "pjrt/compile_options.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
@@ -26,98 +23,6 @@ namespace torch_xla::lazy {
 namespace {
 
 using Storages = std::vector<c10::intrusive_ptr<LazyStorage>>;
-
-struct Settings {
-  std::mutex mutex;
-  std::function<void(const CompileReport&)> compile_listener;
-  std::map<std::string, pjrt::Option> overrides;
-  std::string precision = "default";
-  std::string graph_name = "SyncTensorsGraph";
-  bool allow_execution = true;
-};
-
-Settings& settings() {
-  static auto* settings = new Settings;
-  return *settings;
-}
-
-// A compiled program with what is needed to call it.
-struct Program {
-  std::shared_ptr<pjrt::Executable> executable;
-  std::vector<ir::ScalarClass> scalar_parameters;
-  std::string refusal;  // why it is never run; empty for nearly all
-};
-
-std::string gigabytes(int64_t bytes) {
-  return std::to_string(bytes / (1 << 30)) + '.' +
-         std::to_string((bytes % (1 << 30)) * 10 / (1 << 30)) + " GiB";
-}
-
-// A plugin may not look before it leaps: on CPU a program that needs more memory than there is
-// could end with the system killing the process.
-std::string refusal_of(const pjrt::Executable& executable, c10::Device device) {
-  const auto stats = executable.memory_stats();
-  if (!stats) return "";
-  const int64_t results = stats->output_size - stats->alias_size;
-  const int64_t needed = stats->argument_size + results + stats->temp_size;
-  const int64_t limit = memory_limit(device.index());
-  if (needed <= limit) return "";
-  return "XLA: tried to allocate " + gigabytes(needed) + " for a program (arguments " +
-         gigabytes(stats->argument_size) + ", results " + gigabytes(results) + ", temporaries " +
-         gigabytes(stats->temp_size) + "), but " + device.str() + " has " + gigabytes(limit);
-}
-
-// Least recently used programs leave first.
-class ProgramCache {
- public:
-  std::shared_ptr<Program> find(const ir::Hash128& key) {
-    std::lock_guard lock(mutex_);
-    const auto entry = index_.find(key);
-    if (entry == index_.end()) return nullptr;
-    entries_.splice(entries_.begin(), entries_, entry->second);
-    return entry->second->second;
-  }
-  void insert(const ir::Hash128& key, std::shared_ptr<Program> program) {
-    std::lock_guard lock(mutex_);
-    if (index_.contains(key)) return;
-    entries_.emplace_front(key, std::move(program));
-    index_[key] = entries_.begin();
-    trim();
-  }
-  size_t size() {
-    std::lock_guard lock(mutex_);
-    return entries_.size();
-  }
-  void set_capacity(size_t capacity) {
-    std::lock_guard lock(mutex_);
-    capacity_ = capacity;
-    trim();
-  }
-  void clear() {
-    std::lock_guard lock(mutex_);
-    index_.clear();
-    entries_.clear();
-  }
-
- private:
-  void trim() {
-    while (entries_.size() > capacity_) {
-      index_.erase(entries_.back().first);
-      entries_.pop_back();
-    }
-  }
-
-  using Entry = std::pair<ir::Hash128, std::shared_ptr<Program>>;
-  std::mutex mutex_;
-  size_t capacity_ = 2048;
-  std::list<Entry> entries_;
-  std::unordered_map<ir::Hash128, std::list<Entry>::iterator> index_;
-};
-
-ProgramCache& program_cache() {
-  static auto* cache = new ProgramCache;
-  return *cache;
-}
 
 // One sync at a time a process: programs of a device run in the order in which they were traced.
 std::mutex& sync_mutex() {
@@ -160,23 +65,6 @@ Roots gather_roots(Storages storages) {
   return roots;
 }
 
-std::string upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
-}
-
-pjrt::CompileOptions compile_options() {
-  pjrt::CompileOptions options;
-  options.portable = true;
-  // Without this XLA:CPU drops NaN in max, min and their reductions.
-  if (Runtime::get().client().platform_name() == "cpu") {
-    options.env_overrides["xla_cpu_enable_fast_min_max"] = false;
-  }
-  std::lock_guard lock(settings().mutex);
-  for (const auto& [name, value] : settings().overrides) options.env_overrides[name] = value;
-  return options;
-}
-
 // One launch: from roots to programs to data.
 class Launch {
  public:
@@ -187,24 +75,10 @@ class Launch {
     graph_ = ir::walk(roots, inputs);
     nodes.add(static_cast<double>(graph_.order.size()));
     choose_donations();
-    add_settings_to_key();
   }
-
-  const ir::Hash128& key() const { return graph_.key; }
 
   // Looked up, loaded or compiled. Requires the graph's marks.
-  void prepare() {
-    static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
-    program_ = program_cache().find(graph_.key);
-    if (program_) {
-      cached.add();
-    } else {
-      uncached.add();
-      program_ = compile();
-      program_cache().insert(graph_.key, program_);
-    }
-    TORCH_CHECK_WITH(OutOfMemoryError, program_->refusal.empty(), program_->refusal);
-  }
+  void prepare() { program_ = program_for(graph_, roots_, donated_, device_); }
 
   std::vector<std::unique_ptr<pjrt::Buffer>> execute() {
     static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
@@ -225,7 +99,7 @@ class Launch {
     for (const auto& buffer : scalars) arguments.push_back(buffer.get());
     pjrt::ExecuteOptions options;
     options.execute_device = Runtime::get().device(device_);
-    auto outputs = program_->executable->execute(arguments, options);
+    auto outputs = launch(arguments, options);
     for (size_t i = 0; i < donated_.size(); ++i) {
       const ir::Node& leaf = *graph_.parameters[i];
       if (donated_[i] && is_data(leaf)) static_cast<DeviceData*>(leaf.payload())->give_up();
@@ -234,6 +108,16 @@ class Launch {
   }
 
  private:
+  std::vector<std::unique_ptr<pjrt::Buffer>> launch(std::span<pjrt::Buffer* const> arguments,
+                                                    const pjrt::ExecuteOptions& options) const {
+    try {
+      return program_->executable->execute(arguments, options);
+    } catch (const pjrt::Error& error) {
+      if (error.code() != pjrt::ErrorCode::kResourceExhausted) throw;
+      TORCH_CHECK_WITH(OutOfMemoryError, false, memory_error(error.what(), device_));
+    }
+  }
+
   static bool is_data(const ir::Node& leaf) { return &leaf.op() == &ir::kDeviceData; }
 
   // A buffer that no storage holds any more is only read by this graph: the step overwrote it. Nor
@@ -244,59 +128,12 @@ class Launch {
     for (size_t i = 0; i < graph_.parameters.size(); ++i) {
       const ir::Node& leaf = *graph_.parameters[i];
       donated_[i] = leaf.output().num_elements() > 0 && (!is_data(leaf) || is_ours_alone(leaf));
-      if (donated_[i]) graph_.key.add(i + 1);
     }
   }
 
   static bool is_ours_alone(const ir::Node& leaf) {
     return static_cast<DeviceData*>(leaf.payload())->storages.load() == 0 &&
            leaf.use_count() == leaf.visit.uses && leaf.shared_payload().use_count() == 1;
-  }
-
-  void add_settings_to_key() {
-    std::lock_guard lock(settings().mutex);
-    if (settings().precision != "default") {
-      graph_.key.add(ir::hash_text(settings().precision));
-    }
-    for (const auto& [name, value] : settings().overrides) {
-      graph_.key.add(ir::hash_text(name + '=' + pjrt::to_string(value)));
-    }
-  }
-
-  std::shared_ptr<Program> compile() {
-    static metrics::Metric time("CompileTime", metrics::Unit::kNanoseconds);
-    const auto start = std::chrono::steady_clock::now();
-    ir::LoweringOptions lowering;
-    {
-      std::lock_guard lock(settings().mutex);
-      lowering.name = settings().graph_name;
-      lowering.matmul_precision = upper(settings().precision);
-    }
-    for (const bool donated : donated_) lowering.parameter_aliases.push_back(donated ? -2 : -1);
-    lowering.locations = true;
-    ir::LoweredProgram lowered = ir::lower(graph_, roots_, lowering);
-    auto program = std::make_shared<Program>();
-    program->scalar_parameters = std::move(lowered.scalar_parameters);
-    program->executable =
-        compile_or_load(Runtime::get().client(), lowered.module, compile_options());
-    program->refusal = refusal_of(*program->executable, device_);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    host_memory::return_compilers(seconds.count());
-    time.add(seconds.count() * 1e9);
-    CompileReport report{graph_.key,
-                         lowering.name,
-                         graph_.order.size(),
-                         graph_.parameters.size(),
-                         roots_.size(),
-                         seconds.count(),
-                         program->executable->memory_stats()};
-    std::function<void(const CompileReport&)> listener;
-    {
-      std::lock_guard lock(settings().mutex);
-      listener = settings().compile_listener;
-    }
-    if (listener) listener(report);
-    return program;
   }
 
   std::vector<std::unique_ptr<pjrt::Buffer>> upload_scalars() const {
@@ -374,7 +211,7 @@ void replace_values(const Roots& roots, std::span<const ir::Value> expected, siz
 Promises put_promises(c10::Device device, const Roots& roots) {
   Promises promises;
   for (const ir::Value& value : roots.values) {
-    promises.data.push_back(std::make_shared<DeviceData>(device));
+    promises.data.push_back(std::make_shared<DeviceData>(device, value.node->location()));
     promises.leaves.push_back(DeviceData::leaf(value.shape(), promises.data.back()));
   }
   for (size_t i = 0; i < roots.storages.size(); ++i) {
@@ -428,7 +265,7 @@ class Isolation {
   // `error`: of computing all of [begin, end) together.
   void divide(size_t begin, size_t end, std::exception_ptr error) {
     if (end - begin == 1) {
-      auto failed = std::make_shared<DeviceData>(device_);
+      auto failed = std::make_shared<DeviceData>(device_, ir::Location());
       failed->fail(lost_an_input(roots_.values[begin]) ? first_ : error);
       put_back(begin, DeviceData::leaf(roots_.values[begin].shape(), failed));
       return;
@@ -443,7 +280,8 @@ class Isolation {
       const std::span values = std::span(roots_.values).subspan(begin, end - begin);
       auto buffers = run_alone(device_, values);
       for (size_t i = 0; i < buffers.size(); ++i) {
-        auto data = std::make_shared<DeviceData>(device_, std::move(buffers[i]));
+        auto data = std::make_shared<DeviceData>(device_, values[i].node->location(),
+                                                 std::move(buffers[i]));
         put_back(begin + i, DeviceData::leaf(values[i].shape(), std::move(data)));
       }
     } catch (...) {
@@ -524,7 +362,7 @@ std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device devi
       if (holder->pending()) {
         std::lock_guard one_sync(sync_mutex());
         const ir::Value own = holder->value();
-        auto data = std::make_shared<DeviceData>(device);
+        auto data = std::make_shared<DeviceData>(device, own.node->location());
         data->fulfil(std::move(run_alone(device, std::span(&own, 1)).front()));
         return data;
       }
@@ -554,51 +392,9 @@ void wait_device(c10::Device device) {
   }
 }
 
-void set_compile_listener(std::function<void(const CompileReport&)> listener) {
-  std::lock_guard lock(settings().mutex);
-  settings().compile_listener = std::move(listener);
-}
-
-void set_compile_overrides(std::map<std::string, pjrt::Option> overrides) {
-  std::lock_guard lock(settings().mutex);
-  settings().overrides = std::move(overrides);
-}
-
-void set_matmul_precision(const std::string& precision) {
-  TORCH_CHECK(precision == "default" || precision == "high" || precision == "highest",
-              "matmul precision must be 'default', 'high' or 'highest', got '", precision, "'");
-  std::lock_guard lock(settings().mutex);
-  settings().precision = precision;
-}
-
-std::string matmul_precision() {
-  std::lock_guard lock(settings().mutex);
-  return settings().precision;
-}
-
-void set_graph_name(std::string name) {
-  std::lock_guard lock(settings().mutex);
-  settings().graph_name = std::move(name);
-}
-
-std::string graph_name() {
-  std::lock_guard lock(settings().mutex);
-  return settings().graph_name;
-}
-
-size_t cached_program_count() { return program_cache().size(); }
-void set_cache_capacity(size_t programs) { program_cache().set_capacity(programs); }
-void clear_cache() { program_cache().clear(); }
-
-void set_allow_execution(bool allow) { settings().allow_execution = allow; }
-bool allow_execution() { return settings().allow_execution; }
-
 std::string stablehlo_text(std::span<const ir::Value> roots) {
   std::lock_guard lock(ir::graph_mutex());
-  ir::LoweringOptions options;
-  options.name = "IrToHlo";
-  options.matmul_precision = upper(matmul_precision());
-  return ir::lower(ir::walk(roots), roots, options).module;
+  return lower_to_text(ir::walk(roots), roots, "IrToHlo");
 }
 
 ir::Hash128 graph_key(std::span<const ir::Value> roots) {

@@ -46,7 +46,7 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
       dense.const_data_ptr(), buffer_type(type), {sizes.data(), sizes.size()}, {},
       runtime.device(device), pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
   bytes.add(static_cast<double>(dense.nbytes()));
-  auto data = std::make_shared<DeviceData>(device, std::move(buffer));
+  auto data = std::make_shared<DeviceData>(device, ir::current_location(), std::move(buffer));
   remember_range(dense, data);
   return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
 }

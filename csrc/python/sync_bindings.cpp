@@ -1,8 +1,14 @@
 // Running what was traced: syncs, the program cache, and settings of later compilations.
 
 #include "lazy/executor.h"
+
+#include <torch/csrc/Exceptions.h>
+
 #include "lazy/metrics.h"
+#include "lazy/program.h"
+#include "lazy/recompiles.h"
 #include "lazy/runtime.h"
+#include "lazy/settings.h"
 #include "lazy/storage.h"
 #include "python/bindings.h"
 #include "python/text.h"
@@ -10,10 +16,25 @@
 namespace torch_xla::python {
 namespace {
 
+// Runs what may sync without the GIL. The Python line that asked is noted first, for which the GIL
+// is needed; warnings on the way become Python's.
+template <class Function>
+void syncing(const Function& function) {
+  ir::current_location();
+  torch::PyWarningHandler warnings;
+  try {
+    py::gil_scoped_release no_gil;
+    function();
+  } catch (...) {
+    warnings.set_in_exception();
+    throw;
+  }
+}
+
 void step_marker(const std::string& device, const std::vector<std::string>& devices, bool wait,
                  bool reset_scope) {
   static lazy::metrics::Counter steps("MarkStep");
-  lazy::sync(parse_device(device), wait);
+  syncing([&] { lazy::sync(parse_device(device), wait); });
   if (reset_scope) steps.add();
 }
 
@@ -27,7 +48,9 @@ void sync_multi(const std::vector<at::Tensor>& tensors, const std::vector<std::s
       pending.push_back(device);
     }
   }
-  for (const c10::Device device : pending) lazy::sync(device, wait);
+  syncing([&] {
+    for (const c10::Device device : pending) lazy::sync(device, wait);
+  });
 }
 
 // The key of what a sync would run now.
@@ -50,6 +73,7 @@ void call_compile_listener(const py::function& listener, const lazy::CompileRepo
           py::arg("arguments") = memory->argument_size, py::arg("outputs") = memory->output_size,
           py::arg("aliased") = memory->alias_size, py::arg("temporaries") = memory->temp_size);
     }
+    program["difference"] = report.difference;
     listener(program);
   } catch (py::error_already_set& error) {
     // A report that fails must not fail the step it reports on.
@@ -92,17 +116,17 @@ void set_compile_options(const py::dict& options) {
 void bind_sync(py::module_& m) {
   m.def("_xla_step_marker", step_marker, py::arg("device") = "",
         py::arg("devices") = std::vector<std::string>(), py::arg("wait") = true,
-        py::arg("reset_scope") = true, WithoutGil());
+        py::arg("reset_scope") = true);
   m.def(
       "_xla_sync_live_tensors",
       [](const std::string& device, const std::vector<std::string>&, bool wait) {
-        lazy::sync(parse_device(device), wait);
+        syncing([&] { lazy::sync(parse_device(device), wait); });
       },
       py::arg("device") = "", py::arg("devices") = std::vector<std::string>(),
-      py::arg("wait") = true, WithoutGil());
+      py::arg("wait") = true);
   m.def("_xla_sync_multi", sync_multi, py::arg("tensors"),
         py::arg("devices") = std::vector<std::string>(), py::arg("wait") = true,
-        py::arg("sync_xla_data") = true, WithoutGil());
+        py::arg("sync_xla_data") = true);
 
   m.def("_pending_graph_hash", pending_graph_hash, py::arg("device") = "", WithoutGil());
   m.def("_xla_get_num_cached_compilation_graph", lazy::cached_program_count, WithoutGil());
@@ -115,6 +139,9 @@ void bind_sync(py::module_& m) {
   m.def("_set_compile_listener", set_compile_listener,
         "Sets what is called with a dict after each compilation, or None. It must not use xla "
         "tensors: the syncing thread holds the graph meanwhile.");
+  m.def("_set_recompile_warning", lazy::set_recompile_warning, py::arg("programs"));
+  m.def("_recompile_report", lazy::recompile_report);
+  m.def("_clear_recompiles", lazy::clear_recompiles);
   m.def("_xla_set_mat_mul_precision", lazy::set_matmul_precision, WithoutGil());
   m.def("_xla_get_mat_mul_precision", lazy::matmul_precision, WithoutGil());
   m.def("_set_current_graph_name", lazy::set_graph_name, WithoutGil());

@@ -1,6 +1,7 @@
 """What goes wrong is said clearly, the process lives on, and the next step is right."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -60,6 +61,22 @@ def test_reading_a_tensor_that_could_not_be_computed(device, state):
     assert_alive(state, device)
     del huge
     assert_alive(state, device)
+
+
+def test_what_holds_the_memory_is_named(device):
+    large = torch.full((300, 1000), 2.0, device=device)
+    torch_xla.sync()
+    uploaded = torch.ones(500, 1000).to(device)
+    huge = torch.zeros(1 << 20, 1 << 17, device=device)
+    with pytest.raises(torch.OutOfMemoryError) as raised:
+        torch_xla.sync()
+    where = r"from test_what_holds_the_memory_is_named@test_errors.py:\d+"
+    text = str(raised.value)
+    assert "largest live tensors: " in text
+    assert re.search(rf"1\.9 MiB f32\[500,1000\] {where}, 1\.1 MiB f32\[300,1000\] {where}", text)
+    assert "smaller batch" in str(raised.value)
+    del huge
+    assert uploaded.sum() + large.sum() == 1_100_000
 
 
 # --- Allocations that cannot be made ---

@@ -46,13 +46,15 @@ def format_report(
 
     Args:
         program: what the executor says: key, name, nodes, parameters, outputs, seconds and, where
-            the plugin tells, memory (bytes of arguments, outputs, aliased, temporaries).
+            the plugin tells, memory (bytes of arguments, outputs, aliased, temporaries), and
+            difference: what sets it apart from the nearest program of the same line.
         stack: of the thread that compiled, outermost frame first.
     """
     lines = [
         _RULE,
         "Compilation Cause",
         f"  {cause(stack)}",
+        *([f"  {program['difference']}"] if program.get("difference") else []),
         "Graph Info: ",
         f"  Graph Name: {program['name']}",
         f"  Graph Hash: {program['key']}",

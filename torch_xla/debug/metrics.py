@@ -49,14 +49,19 @@ def clear_metrics() -> None:
 
 
 def clear_all() -> None:
-    """Forgets all samples and sets all counters to zero."""
+    """Forgets all samples and recompilations, and sets all counters to zero."""
     clear_metrics()
     clear_counters()
+    _XLAC._clear_recompiles()
 
 
 def metrics_report() -> str:
-    """All metrics and counters as text, for people."""
-    return _XLAC._xla_metrics_report()
+    """All metrics and counters as text, for people.
+
+    Ends with the Python lines whose syncs or reads compiled more than one program, each with what
+    set the last of them apart from the nearest before it, and what to do about it.
+    """
+    return _XLAC._xla_metrics_report() + _XLAC._recompile_report()
 
 
 def short_metrics_report(

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "ir/signature.h"
+
+namespace torch_xla::lazy {
+
+// Why programs are compiled again. Each compilation belongs to the Python line whose sync or read
+// asked for it; from the second on it is held against the most similar program of that line.
+
+// Notes a compilation by the calling thread. Returns what sets the program apart from the nearest
+// earlier one of the same line, with the remedy; "" for a line's first. Warns, once a line, when it
+// has compiled as many programs as the threshold says.
+std::string note_compilation(ir::Signature signature);
+
+// Programs of one line at which it is warned of; 0: never. 8 by default.
+void set_recompile_warning(size_t programs);
+
+// A paragraph for each line that compiled more than one program, or "".
+std::string recompile_report();
+void clear_recompiles();
+
+}  // namespace torch_xla::lazy
