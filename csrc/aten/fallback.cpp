@@ -76,9 +76,12 @@ TORCH_LIBRARY_IMPL(_, XLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// torch's own composite kernel of this out= form knows its devices by name.
+// Here instead of torch's own composite kernels: one knows its devices by name, the other makes the
+// results' memory before their shapes are known.
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  for (const char* name : {"mode.values", "linalg_lstsq"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
 }
 
 }  // namespace torch_xla::aten

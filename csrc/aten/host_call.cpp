@@ -1,6 +1,7 @@
 #include "aten/host_call.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -316,6 +317,7 @@ bool needs_kernel_to_infer(const OperatorName& name) {
       "histogram.bin_ct",
       "histogram.bins_tensor",
       "linalg_eig",
+      "linalg_lstsq",
   };
   return names->contains(text_of(name).substr(sizeof("aten::") - 1));
 }
@@ -337,12 +339,13 @@ bool qualifies(const OperatorHandle& op) {
       (op.hasTag(at::Tag::dynamic_output_shape) && !by_kernel)) {
     return false;
   }
+  if (by_kernel) return true;
   for (const DispatchKey key : {DispatchKey::XLA, DispatchKey::CompositeExplicitAutograd,
                                 DispatchKey::CompositeImplicitAutograd}) {
     if (op.hasKernelForDispatchKey(key)) return false;
   }
   return op.hasKernelForDispatchKey(DispatchKey::CPU) &&
-         (op.hasKernelForDispatchKey(DispatchKey::Meta) || by_kernel);
+         op.hasKernelForDispatchKey(DispatchKey::Meta);
 }
 
 // The node's op: one for each operator. Its attributes are the words of the custom call.
@@ -450,10 +453,11 @@ std::shared_ptr<const Stack> inferred(const OperatorHandle& op, const ArgumentWr
 }
 
 at::Tensor wrap(Value value, const at::Tensor& meta, c10::Device device) {
-  const bool dense = lazy::is_dense(meta.sizes(), meta.strides());
+  const bool overlaps = at::has_internal_overlap(meta) == at::MemOverlap::Yes;
   return lazy::make_strided(
       std::move(value),
-      dense ? meta.strides().vec() : at::infer_dense_strides(meta.sizes(), meta.strides()), device);
+      overlaps ? at::infer_dense_strides(meta.sizes(), meta.strides()) : meta.strides().vec(),
+      device);
 }
 
 ir::NodePtr make_node(const OperatorHandle& op, const ArgumentWriter& arguments,
@@ -496,6 +500,16 @@ std::optional<size_t> checks_errors(const FunctionSchema& schema, at::ArrayRef<I
   return static_cast<size_t>(*index);
 }
 
+// linalg.lstsq gives residuals, or none, by the rank that it finds in tall matrices.
+bool depends_on_data(const OperatorName& name, at::ArrayRef<IValue> arguments) {
+  static const OperatorName lstsq("aten::linalg_lstsq", "");
+  if (!(name == lstsq)) return false;
+  const at::Tensor& a = arguments[0].toTensor();
+  const IValue& driver = arguments[3];
+  return a.dim() >= 2 && a.size(-2) > a.size(-1) &&
+         !(driver.isString() && driver.toStringRef() == "gels");
+}
+
 }  // namespace
 
 bool is_host_callable(const OperatorHandle& op) {
@@ -517,6 +531,7 @@ bool run_host_call(const OperatorHandle& op, Stack* stack) {
   if (!is_host_callable(op)) return false;
   const FunctionSchema& schema = op.schema();
   const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  if (depends_on_data(op.operator_name(), arguments)) return false;
   const std::optional<size_t> checked = checks_errors(schema, arguments);
   ArgumentWriter writer;
   for (size_t i = 0; i < arguments.size(); ++i) {

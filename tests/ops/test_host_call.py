@@ -211,6 +211,22 @@ def test_the_call_can_be_read():
     assert 'op = "aten::mode"' in text
 
 
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss", None])
+def test_least_squares(driver):
+    wide, tall = torch.randn(2, 3, 5), torch.randn(5, 3)
+    check_call(
+        lambda a, b: torch.linalg.lstsq(a, b, driver=driver).solution,
+        (wide, torch.randn(2, 3, 4)),
+    )
+    # How many residuals there are depends on the rank, which only `gels` takes for granted.
+    check_call(
+        lambda a, b: torch.linalg.lstsq(a, b, driver=driver)[:2],
+        (tall, torch.randn(5, 4)),
+        native=driver == "gels",
+        strides=driver == "gels",
+    )
+
+
 def test_fractional_pooling():
     image, volume = torch.randn(2, 3, 7, 8), torch.randn(1, 2, 6, 6, 7)
     for pool, x, samples in (
