@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "aten/kernel.h"
+#include "lazy/linalg_error.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "pjrt/error.h"
@@ -38,7 +39,6 @@ using c10::OperatorName;
 using torch::jit::Stack;
 
 constexpr const char* kTarget = "torch_xla.aten";
-constexpr int64_t kNoResult = -1;  // in the place of the dtype of an undefined result
 
 // --- Arguments as attribute words ---
 
@@ -242,14 +242,13 @@ void compute(const pjrt::FfiCall& call) {
   const OperatorHandle op = operator_named(call.string_attr("op"));
   Stack stack = ArgumentReader(words, operands).read(op.schema());
   call_kernel(op, stack);
-  const std::vector<at::Tensor> results = flat_results(stack);
+  std::vector<at::Tensor> results = flat_results(stack);
+  std::erase_if(results, [](const at::Tensor& result) { return !result.defined(); });
   TORCH_CHECK(results.size() == result_dtypes.size(), "gave ", results.size(), " results, not ",
               result_dtypes.size());
-  size_t next = 0;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (result_dtypes[i] == kNoResult) continue;
-    const at::Tensor target = as_tensor(call.result(next++), result_dtypes[i]);
-    TORCH_CHECK(results[i].defined() && results[i].sizes() == target.sizes() &&
+    const at::Tensor target = as_tensor(call.result(i), result_dtypes[i]);
+    TORCH_CHECK(results[i].sizes() == target.sizes() &&
                     results[i].scalar_type() == target.scalar_type(),
                 "result ", i, " is ", results[i].toString(), results[i].sizes(),
                 " where its meta function said ", target.toString(), target.sizes());
@@ -258,13 +257,15 @@ void compute(const pjrt::FfiCall& call) {
 }
 
 void handle(const pjrt::FfiCall& call) {
-  const auto fail = [&](const char* what) {
+  const auto fail = [&](std::string what) {
     throw pjrt::Error(pjrt::ErrorCode::kInvalidArgument,
                       std::string(call.string_attr("op")) + ' ' +
                           std::string(call.string_attr("where")) + ": " + what);
   };
   try {
     compute(call);
+  } catch (const c10::LinAlgError& error) {
+    fail(std::string(lazy::kLinAlgError) + error.what_without_backtrace());
   } catch (const c10::Error& error) {
     fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -479,8 +480,9 @@ Stack record(const OperatorHandle& op, const ArgumentWriter& arguments, const St
   std::vector<int64_t> dtypes;
   std::vector<ShapeRef> shapes;
   for (const at::Tensor& meta : flat_results(metas)) {
-    dtypes.push_back(meta.defined() ? static_cast<int64_t>(meta.scalar_type()) : kNoResult);
-    if (meta.defined()) shapes.push_back({element_type(meta), span_of(meta.sizes())});
+    if (!meta.defined()) continue;
+    dtypes.push_back(static_cast<int64_t>(meta.scalar_type()));
+    shapes.push_back({element_type(meta), span_of(meta.sizes())});
   }
   const ir::NodePtr node = make_node(op, arguments, dtypes, shapes);
   uint32_t next = 0;

@@ -30,8 +30,8 @@ bool prefers_host_call(const c10::OperatorHandle& op);
 bool run_host_call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // The same for kernels that know their results' shapes and may do otherwise: a node whose outputs
-// are the results of the operator `name` ("aten::linalg_cholesky_ex"), or null where the plugin
-// cannot. Arguments are tensors on the device, numbers and lists.
+// are the defined results of the operator `name` ("aten::linalg_cholesky_ex"), or null where the
+// plugin cannot. Arguments are tensors on the device, numbers and lists.
 ir::NodePtr host_node(const char* name, const torch::jit::Stack& arguments,
                       std::span<const ir::ShapeRef> shapes);
 

@@ -7,10 +7,12 @@
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
 #include "lazy/host_range.h"
+#include "lazy/linalg_error.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
+#include "pjrt/error.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -29,6 +31,14 @@ void fetch(DeviceData& data, const at::Tensor& cpu) {
   if (size == 0) return;
   data.buffer().copy_to_host(cpu.mutable_data_ptr(), size).wait();
   bytes.add(static_cast<double>(size));
+}
+
+// Throws a failed program's error as the type of exception that CPU raises.
+[[noreturn]] void rethrow(const pjrt::Error& error) {
+  std::string text = error.what();
+  const size_t at = text.find(kLinAlgError);
+  if (at == text.npos) throw;
+  TORCH_CHECK_LINALG(false, text.erase(at, kLinAlgError.size()));
 }
 
 }  // namespace
@@ -65,7 +75,11 @@ at::Tensor download(const ir::Value& value, c10::Device device) {
   const ir::ShapeRef shape = value.shape();
   at::Tensor cpu = empty_cpu(shape);
   if (shape.num_elements() == 0) return cpu;
-  fetch(*materialize(value, device), cpu);
+  try {
+    fetch(*materialize(value, device), cpu);
+  } catch (const pjrt::Error& error) {
+    rethrow(error);
+  }
   return cpu;
 }
 
