@@ -11,6 +11,7 @@ import torch
 
 from torch_xla._extension import _XLAC
 from torch_xla._internal import steps
+from torch_xla._internal.replay import Replayer
 
 
 def device(index: int | None = None) -> torch.device:
@@ -93,8 +94,10 @@ class _Compiled:
         full_graph: bool,
         name: str | None,
         limit: int | None,
+        replay: bool = False,
     ) -> None:
         self._f = f
+        self._replay = replay
         self._full_graph = full_graph
         self._name = name or getattr(f, "__name__", None if f is None else type(f).__name__)
         self._limit = limit
@@ -102,6 +105,7 @@ class _Compiled:
         self._before: list[tuple[str, bool]] = []  # nested calls restore what they found
         if f is not None:
             functools.update_wrapper(self, f, updated=())
+        self._replayer = Replayer(f, self._trace) if replay and f is not None else None
 
     def __getattr__(self, attribute: str) -> Any:
         # A compiled module still has its parameters.
@@ -111,9 +115,19 @@ class _Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._f is None:  # used as @torch_xla.compile(...)
-            return _Compiled(args[0], self._full_graph, self._name, self._limit)
+            return _Compiled(args[0], self._full_graph, self._name, self._limit, self._replay)
+        if self._replayer is not None:
+            return self._replayer(args, kwargs)
+        return self._trace(*args, **kwargs)
+
+    def _trace(self, *args: Any, **kwargs: Any) -> Any:
         with self:
             return self._f(*args, **kwargs)
+
+    @property
+    def traced_because(self) -> str:
+        """With `replay`: why the last call was traced; "" when it was replayed."""
+        return self._replayer.reason if self._replayer is not None else "replay is off"
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable:
         return self if instance is None else functools.partial(self, instance)
@@ -152,6 +166,7 @@ def compile(
     name: str | None = None,
     max_different_graphs: int | None = None,
     custom_compile_options: dict[str, Any] | None = None,
+    replay: bool = False,
 ) -> Any:
     """Runs what a function traces as one program: there is a sync before and one after it.
 
@@ -166,6 +181,12 @@ def compile(
         max_different_graphs: raise when the function has made more different graphs than this.
         custom_compile_options: flags of XLA for all later compilations, as
             `set_custom_compile_options` takes them.
+        replay: after two calls in a row that launched one program, launch it again without
+            running `f`, as long as nothing that is watched has changed: shapes, dtypes and numbers
+            among the arguments, variables and attributes that `f` sees, training flags of modules,
+            options of optimizers, grad mode, autocast, the seed. Everything else that `f` does in
+            Python happens only when it is traced; results have no autograd history. See
+            docs/guide/replay.md.
 
     Raises:
         RuntimeError: see `full_graph` and `max_different_graphs`.
@@ -180,7 +201,7 @@ def compile(
         set_custom_compile_options(custom_compile_options)
     if max_different_graphs is not None and max_different_graphs < 1:
         raise ValueError(f"max_different_graphs must be at least 1, got {max_different_graphs}")
-    return _Compiled(f, full_graph, name, max_different_graphs)
+    return _Compiled(f, full_graph, name, max_different_graphs, replay)
 
 
 def set_custom_compile_options(options: dict[str, Any]) -> None:

@@ -9,9 +9,10 @@
 
 #include "ir/graph.h"
 #include "lazy/full.h"
-#include "lazy/host_memory.h"
+#include "lazy/launch.h"
 #include "lazy/metrics.h"
 #include "lazy/program.h"
+#include "lazy/recording.h"
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
 #include "lazy/storage.h"
@@ -23,12 +24,6 @@ namespace torch_xla::lazy {
 namespace {
 
 using Storages = std::vector<c10::intrusive_ptr<LazyStorage>>;
-
-// One sync at a time a process: programs of a device run in the order in which they were traced.
-std::mutex& sync_mutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
 
 // What the pending storages of a device hold, each distinct value once.
 struct Roots {
@@ -80,12 +75,10 @@ class Launch {
   // Looked up, loaded or compiled. Requires the graph's marks.
   void prepare() { program_ = program_for(graph_, roots_, donated_, device_); }
 
-  std::vector<std::unique_ptr<pjrt::Buffer>> execute() {
-    static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
-    metrics::Timer timer(time);
+  Buffers execute() {
     std::vector<pjrt::Buffer*> arguments;
     arguments.reserve(graph_.parameters.size() + 3);
-    std::vector<std::unique_ptr<pjrt::Buffer>> fills;
+    Buffers fills;
     for (ir::Node* leaf : graph_.parameters) {
       if (is_data(*leaf)) {
         arguments.push_back(&static_cast<DeviceData*>(leaf->payload())->buffer());
@@ -95,11 +88,7 @@ class Launch {
         arguments.push_back(fills.back().get());
       }
     }
-    const auto scalars = upload_scalars();
-    for (const auto& buffer : scalars) arguments.push_back(buffer.get());
-    pjrt::ExecuteOptions options;
-    options.execute_device = Runtime::get().device(device_);
-    auto outputs = launch(arguments, options);
+    Buffers outputs = lazy::execute(*program_, std::move(arguments), numbers(), device_);
     for (size_t i = 0; i < donated_.size(); ++i) {
       const ir::Node& leaf = *graph_.parameters[i];
       if (donated_[i] && is_data(leaf)) static_cast<DeviceData*>(leaf.payload())->give_up();
@@ -107,17 +96,26 @@ class Launch {
     return outputs;
   }
 
- private:
-  std::vector<std::unique_ptr<pjrt::Buffer>> launch(std::span<pjrt::Buffer* const> arguments,
-                                                    const pjrt::ExecuteOptions& options) const {
-    try {
-      return program_->executable->execute(arguments, options);
-    } catch (const pjrt::Error& error) {
-      if (error.code() != pjrt::ErrorCode::kResourceExhausted) throw;
-      TORCH_CHECK_WITH(OutOfMemoryError, false, memory_error(error.what(), device_));
+  // What was launched, for a recording: all but the outputs' storages.
+  LaunchRecord record() const {
+    LaunchRecord record;
+    record.device = device_;
+    record.key = graph_.key;
+    record.program = program_;
+    for (const ir::Node* leaf : graph_.parameters) {
+      record.inputs.push_back(
+          is_data(*leaf) ? std::static_pointer_cast<DeviceData>(leaf->shared_payload()) : nullptr);
     }
+    record.donated = donated_;
+    record.numbers = numbers();
+    for (const ir::Node* leaf : graph_.scalars) {
+      record.number_locations.push_back(leaf->location());
+    }
+    record.num_results = roots_.size();
+    return record;
   }
 
+ private:
   static bool is_data(const ir::Node& leaf) { return &leaf.op() == &ir::kDeviceData; }
 
   // A buffer that no storage holds any more is only read by this graph: the step overwrote it. Nor
@@ -136,35 +134,14 @@ class Launch {
            leaf.use_count() == leaf.visit.uses && leaf.shared_payload().use_count() == 1;
   }
 
-  std::vector<std::unique_ptr<pjrt::Buffer>> upload_scalars() const {
-    std::vector<float> singles;
-    std::vector<double> doubles;
-    std::vector<int64_t> integers;
+  std::vector<ScalarValue> numbers() const {
+    std::vector<ScalarValue> numbers;
+    numbers.reserve(graph_.scalars.size());
     for (const ir::Node* leaf : graph_.scalars) {
       const auto& scalar = *static_cast<const ir::ScalarPayload*>(leaf->payload());
-      switch (scalar.kind) {
-        case ir::ScalarClass::kF32:
-          singles.push_back(static_cast<float>(scalar.real));
-          break;
-        case ir::ScalarClass::kF64:
-          doubles.push_back(scalar.real);
-          break;
-        default:
-          integers.push_back(scalar.integer);
-      }
+      numbers.push_back({scalar.kind, scalar.real, scalar.integer});
     }
-    std::vector<std::unique_ptr<pjrt::Buffer>> buffers;
-    const auto put = [&](const auto& numbers, pjrt::BufferType type) {
-      if (numbers.empty()) return;
-      const int64_t count = static_cast<int64_t>(numbers.size());
-      buffers.push_back(Runtime::get().client().buffer_from_host(
-          numbers.data(), type, std::span(&count, 1), {}, Runtime::get().device(device_),
-          pjrt::HostBufferSemantics::kImmutableOnlyDuringCall));
-    };
-    put(singles, pjrt::BufferType::kF32);
-    put(doubles, pjrt::BufferType::kF64);
-    put(integers, pjrt::BufferType::kS64);
-    return buffers;
+    return numbers;
   }
 
   const c10::Device device_;
@@ -175,14 +152,20 @@ class Launch {
   std::shared_ptr<Program> program_;
 };
 
-using Buffers = std::vector<std::unique_ptr<pjrt::Buffer>>;
-
 // Everything pending: what the step overwrites is donated.
 Buffers run(c10::Device device, const Roots& roots) {
   std::lock_guard lock(ir::graph_mutex());
   Launch launch(device, roots.values, roots.inputs, /*may_donate=*/true);
   launch.prepare();
-  return launch.execute();
+  Buffers buffers = launch.execute();
+  if (auto* recording = current_recording()) {
+    recording->push_back(launch.record());
+    for (size_t i = 0; i < roots.storages.size(); ++i) {
+      recording->back().outputs.push_back(
+          {c10::weak_intrusive_ptr<LazyStorage>(roots.storages[i]), roots.value_of[i]});
+    }
+  }
+  return buffers;
 }
 
 // Some values, without a change to anything else.
@@ -299,29 +282,11 @@ class Isolation {
   std::exception_ptr first_;
 };
 
-// Launched work whose end nobody has waited for; bounded by dropping what is over.
-struct InFlight {
-  std::mutex mutex;
-  std::vector<std::pair<c10::DeviceIndex, std::weak_ptr<DeviceData>>> last;
-};
-InFlight& in_flight() {
-  static auto* work = new InFlight;
-  return *work;
-}
-
-void remember(c10::Device device, std::shared_ptr<DeviceData> output) {
-  std::lock_guard lock(in_flight().mutex);
-  auto& last = in_flight().last;
-  std::erase_if(last, [](const auto& entry) { return entry.second.expired(); });
-  if (last.size() > 64) last.erase(last.begin());
-  last.emplace_back(device.index(), output);
-}
-
 }  // namespace
 
 void sync(c10::Device device, bool wait) {
   pjrt::check_not_forked();
-  std::lock_guard one_sync(sync_mutex());
+  std::lock_guard one_sync(launch_mutex());
   const Roots roots = gather_roots(LazyStorage::all_pending(device.index()));
   Promises promises;
   if (!roots.values.empty()) {
@@ -337,10 +302,7 @@ void sync(c10::Device device, bool wait) {
       Isolation(device, roots, promises).run(std::current_exception());
       throw;
     }
-    remember(device, promises.data.back());
-    if (Runtime::get().client().platform_name() == "cpu") {
-      host_memory::map_large_blocks(live_bytes(device.index()).now);
-    }
+    remember_launch(device, promises.data.back());
   }
   if (wait) {
     for (const auto& promise : promises.data) promise->buffer().ready().wait();
@@ -360,7 +322,7 @@ std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device devi
       if (!allow_execution()) throw;
       // Another pending tensor may be to blame; this one can be had without it.
       if (holder->pending()) {
-        std::lock_guard one_sync(sync_mutex());
+        std::lock_guard one_sync(launch_mutex());
         const ir::Value own = holder->value();
         auto data = std::make_shared<DeviceData>(device, own.node->location());
         data->fulfil(std::move(run_alone(device, std::span(&own, 1)).front()));
@@ -371,25 +333,6 @@ std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device devi
     return std::static_pointer_cast<DeviceData>(holder->value().node->shared_payload());
   }
   return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
-}
-
-void wait_device(c10::Device device) {
-  std::vector<std::shared_ptr<DeviceData>> outputs;
-  {
-    std::lock_guard lock(in_flight().mutex);
-    for (const auto& [index, weak] : in_flight().last) {
-      if (index != device.index()) continue;
-      if (auto output = weak.lock()) outputs.push_back(std::move(output));
-    }
-  }
-  for (const auto& output : outputs) {
-    if (!output->has_buffer() || output->failed() || output->buffer().is_deleted()) continue;
-    try {
-      output->buffer().ready().wait();
-    } catch (const pjrt::Error&) {
-      // Whoever reads the output gets this error; here only the end matters.
-    }
-  }
 }
 
 std::string stablehlo_text(std::span<const ir::Value> roots) {

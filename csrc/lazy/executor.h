@@ -28,9 +28,6 @@ void sync(c10::Device device, bool wait = false);
 // error when it failed.
 std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device device);
 
-// Blocks until all launched programs of the device are over. Throws nothing of theirs.
-void wait_device(c10::Device device);
-
 // A folder for compiled programs that outlives the process; "" for none. Entries are keyed by
 // program, options, plugin and its version. With `readonly`, nothing new is written.
 void set_persistent_cache(const std::string& folder, bool readonly);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "lazy/executor.h"
+#include "lazy/launch.h"
 #include "lazy/random.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"

@@ -5,6 +5,7 @@
 
 #include "lazy/data.h"
 #include "lazy/executor.h"
+#include "lazy/launch.h"
 #include "lazy/runtime.h"
 #include "pjrt/fork_guard.h"
 #include "python/bindings.h"

@@ -4,9 +4,12 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include "aten/cpu_kernels.h"
 #include "lazy/metrics.h"
+#include "lazy/persistent_cache.h"
 #include "lazy/program.h"
 #include "lazy/recompiles.h"
+#include "lazy/replay.h"
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
 #include "lazy/storage.h"
@@ -111,9 +114,56 @@ void set_compile_options(const py::dict& options) {
   lazy::set_compile_overrides(std::move(overrides));
 }
 
+void set_cpu_kernels(const std::string& use) {
+  using aten::CpuKernels;
+  static const std::map<std::string, CpuKernels> uses{{"never", CpuKernels::kNever},
+                                                      {"faster", CpuKernels::kWhereFaster},
+                                                      {"always", CpuKernels::kAlways}};
+  const auto entry = uses.find(use);
+  if (entry == uses.end()) {
+    throw py::value_error("expected 'never', 'faster' or 'always', got '" + use + "'");
+  }
+  aten::set_cpu_kernels(entry->second);
+}
+
+// (results, None) of a replayed call, or (None, why it must be traced).
+py::tuple run_replay(lazy::Replay& replay, const std::vector<at::Tensor>& arguments) {
+  std::string reason;
+  std::optional<std::vector<at::Tensor>> results;
+  syncing([&] { results = replay.run(arguments, reason); });
+  if (!results) return py::make_tuple(py::none(), reason);
+  return py::make_tuple(*results, py::none());
+}
+
+// (replay, None), or (None, why these calls cannot be replayed).
+py::tuple make_replay(const lazy::RecordedCall& before, const lazy::RecordedCall& now) {
+  std::string reason;
+  auto replay = lazy::Replay::make(before, now, reason);
+  if (!replay) return py::make_tuple(py::none(), reason);
+  return py::make_tuple(replay, py::none());
+}
+
+void set_persistent_cache(const std::string& folder, bool readonly, bool is_private,
+                          int64_t max_bytes, double min_seconds, const std::string& version) {
+  lazy::set_persistent_cache(
+      lazy::PersistentCacheOptions{folder, readonly, is_private, max_bytes, min_seconds, version});
+}
+
 }  // namespace
 
 void bind_sync(py::module_& m) {
+  py::class_<lazy::RecordedCall>(m, "_RecordedCall",
+                                 "Records a call of a step from here to `finish(results)`.")
+      .def(py::init([](const std::string& device, std::vector<at::Tensor> arguments) {
+             return std::make_unique<lazy::RecordedCall>(parse_device(device),
+                                                         std::move(arguments));
+           }),
+           py::arg("device"), py::arg("arguments"))
+      .def("finish", &lazy::RecordedCall::finish, py::arg("results"), WithoutGil());
+  py::class_<lazy::Replay, std::shared_ptr<lazy::Replay>>(m, "_Replay")
+      .def("run", run_replay, py::arg("arguments"));
+  m.def("_make_replay", make_replay, py::arg("before"), py::arg("now"));
+
   m.def("_xla_step_marker", step_marker, py::arg("device") = "",
         py::arg("devices") = std::vector<std::string>(), py::arg("wait") = true,
         py::arg("reset_scope") = true);
@@ -132,8 +182,10 @@ void bind_sync(py::module_& m) {
   m.def("_xla_get_num_cached_compilation_graph", lazy::cached_program_count, WithoutGil());
   m.def("_set_cache_capacity", lazy::set_cache_capacity, WithoutGil());
   m.def("_clear_cache", lazy::clear_cache, WithoutGil());
-  m.def("_set_persistent_cache", lazy::set_persistent_cache, py::arg("folder"),
-        py::arg("readonly") = false, WithoutGil());
+  m.def("_set_persistent_cache", set_persistent_cache, py::arg("folder"),
+        py::arg("readonly") = false, py::arg("is_private") = false,
+        py::arg("max_bytes") = int64_t{2} << 30, py::arg("min_seconds") = 0.0,
+        py::arg("version") = "", WithoutGil());
 
   m.def("_set_custom_compile_options", set_compile_options);
   m.def("_set_compile_listener", set_compile_listener,
@@ -144,6 +196,9 @@ void bind_sync(py::module_& m) {
   m.def("_clear_recompiles", lazy::clear_recompiles);
   m.def("_xla_set_mat_mul_precision", lazy::set_matmul_precision, WithoutGil());
   m.def("_xla_get_mat_mul_precision", lazy::matmul_precision, WithoutGil());
+  m.def("_set_cpu_kernels", set_cpu_kernels, py::arg("use"),
+        "When operators that XLA knows too run torch's own kernels in programs for CPU: 'never', "
+        "'faster' (the default: where measured so) or 'always' (even tiny ones, for tests).");
   m.def("_set_current_graph_name", lazy::set_graph_name, WithoutGil());
   m.def("_get_current_graph_name", lazy::graph_name, WithoutGil());
   m.def("_set_allow_execution", lazy::set_allow_execution, WithoutGil());

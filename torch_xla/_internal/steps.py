@@ -19,6 +19,7 @@ class DeviceContext:
         self.async_closures: list[Callable[[], Any]] = []
         self.closure_handler = ClosureHandler()
         self.async_closure_handler = AsyncClosureHandler()
+        self.closures_run = 0
 
 
 class _Contexts(threading.local):
@@ -40,8 +41,21 @@ def mark(wait: bool = False, reset_scope: bool = True) -> None:
     current = context()
     _XLAC._xla_step_marker(current.device, [], wait=wait, reset_scope=reset_scope)
     closures, current.closures = current.closures, []
+    current.closures_run += len(closures) + len(current.async_closures)
     if closures:
         current.closure_handler.run_all(closures)
     closures, current.async_closures = current.async_closures, []
     if closures:
         current.async_closure_handler.run_all(closures)
+
+
+def closures_run() -> int:
+    """How many closures this thread's current device has run."""
+    return context().closures_run
+
+
+def run_waiting_closures() -> None:
+    """Ends the step if closures wait for that."""
+    current = context()
+    if current.closures or current.async_closures:
+        mark()

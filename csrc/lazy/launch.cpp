@@ -1,0 +1,108 @@
+#include "lazy/launch.h"
+
+#include <c10/util/Exception.h>
+
+#include "lazy/host_memory.h"
+#include "lazy/metrics.h"
+#include "lazy/runtime.h"
+#include "pjrt/error.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+Buffers upload(std::span<const ScalarValue> numbers, c10::Device device) {
+  std::vector<float> singles;
+  std::vector<double> doubles;
+  std::vector<int64_t> integers;
+  for (const ScalarValue& number : numbers) {
+    switch (number.kind) {
+      case ir::ScalarClass::kF32:
+        singles.push_back(static_cast<float>(number.real));
+        break;
+      case ir::ScalarClass::kF64:
+        doubles.push_back(number.real);
+        break;
+      default:
+        integers.push_back(number.integer);
+    }
+  }
+  Buffers buffers;
+  const auto put = [&](const auto& list, pjrt::BufferType type) {
+    if (list.empty()) return;
+    const auto count = static_cast<int64_t>(list.size());
+    buffers.push_back(Runtime::get().client().buffer_from_host(
+        list.data(), type, std::span(&count, 1), {}, Runtime::get().device(device),
+        pjrt::HostBufferSemantics::kImmutableOnlyDuringCall));
+  };
+  put(singles, pjrt::BufferType::kF32);
+  put(doubles, pjrt::BufferType::kF64);
+  put(integers, pjrt::BufferType::kS64);
+  return buffers;
+}
+
+// Launched work whose end nobody has waited for; bounded by dropping what is over.
+struct InFlight {
+  std::mutex mutex;
+  std::vector<std::pair<c10::DeviceIndex, std::weak_ptr<DeviceData>>> last;
+};
+InFlight& in_flight() {
+  static auto* work = new InFlight;
+  return *work;
+}
+
+}  // namespace
+
+std::mutex& launch_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
+                std::span<const ScalarValue> numbers, c10::Device device) {
+  static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
+  metrics::Timer timer(time);
+  const Buffers uploaded = upload(numbers, device);
+  for (const auto& buffer : uploaded) arguments.push_back(buffer.get());
+  pjrt::ExecuteOptions options;
+  options.execute_device = Runtime::get().device(device);
+  try {
+    return program.executable->execute(arguments, options);
+  } catch (const pjrt::Error& error) {
+    if (error.code() != pjrt::ErrorCode::kResourceExhausted) throw;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, memory_error(error.what(), device));
+  }
+}
+
+void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& output) {
+  {
+    std::lock_guard lock(in_flight().mutex);
+    auto& last = in_flight().last;
+    std::erase_if(last, [](const auto& entry) { return entry.second.expired(); });
+    if (last.size() > 64) last.erase(last.begin());
+    last.emplace_back(device.index(), output);
+  }
+  if (Runtime::get().client().platform_name() == "cpu") {
+    host_memory::map_large_blocks(live_bytes(device.index()).now);
+  }
+}
+
+void wait_device(c10::Device device) {
+  std::vector<std::shared_ptr<DeviceData>> outputs;
+  {
+    std::lock_guard lock(in_flight().mutex);
+    for (const auto& [index, weak] : in_flight().last) {
+      if (index != device.index()) continue;
+      if (auto output = weak.lock()) outputs.push_back(std::move(output));
+    }
+  }
+  for (const auto& output : outputs) {
+    if (!output->has_buffer() || output->failed() || output->buffer().is_deleted()) continue;
+    try {
+      output->buffer().ready().wait();
+    } catch (const pjrt::Error&) {
+      // Whoever reads the output gets this error; here only the end matters.
+    }
+  }
+}
+
+}  // namespace torch_xla::lazy

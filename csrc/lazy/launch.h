@@ -1,0 +1,41 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "ir/node.h"
+#include "lazy/data.h"
+#include "lazy/program.h"
+#include "pjrt/buffer.h"
+
+namespace torch_xla::lazy {
+
+using Buffers = std::vector<std::unique_ptr<pjrt::Buffer>>;
+
+// One launch at a time a process: programs of a device run in the order in which they were traced.
+std::mutex& launch_mutex();
+
+// A number of a step, as its program takes it.
+struct ScalarValue {
+  ir::ScalarClass kind = ir::ScalarClass::kI64;
+  double real = 0;
+  int64_t integer = 0;
+  bool operator==(const ScalarValue&) const = default;
+};
+
+// Starts the program on the device; `arguments` are its parameters without the numbers, which
+// travel in one array a class. Throws c10::OutOfMemoryError, pjrt::Error.
+Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
+                std::span<const ScalarValue> numbers, c10::Device device);
+
+// Notes that a launch's results are on the way, for wait_device.
+void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& output);
+
+// Blocks until all launched programs of the device are over. Throws nothing of theirs.
+void wait_device(c10::Device device);
+
+}  // namespace torch_xla::lazy

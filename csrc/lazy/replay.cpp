@@ -1,0 +1,411 @@
+#include "lazy/replay.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/location.h"
+#include "lazy/dtype.h"
+#include "lazy/executor.h"
+#include "lazy/metrics.h"
+#include "lazy/random.h"
+#include "lazy/tensor.h"
+#include "pjrt/error.h"
+#include "pjrt/fork_guard.h"
+
+namespace torch_xla::lazy {
+namespace {
+
+using stablehlo::Dims;
+
+std::shared_ptr<DeviceData> data_of(const ir::Value& value) {
+  if (!DeviceData::of(value)) return nullptr;
+  return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
+}
+
+c10::intrusive_ptr<LazyStorage> shared_storage(const at::Tensor& tensor) {
+  return c10::intrusive_ptr<LazyStorage>::reclaim_copy(&storage_of(tensor));
+}
+
+template <class Range>
+at::DimVector dim_vector(const Range& range) {
+  return at::DimVector(range.begin(), range.end());
+}
+
+std::string at_line(ir::Location location) {
+  const std::string text = ir::describe(location);
+  return text.empty() ? "" : " at " + text;
+}
+
+std::string text_of(const ScalarValue& number) {
+  return number.kind == ir::ScalarClass::kI64 ? std::to_string(number.integer)
+                                              : std::to_string(number.real);
+}
+
+}  // namespace
+
+// --- Recording ---
+
+RecordedCall::RecordedCall(c10::Device device, std::vector<at::Tensor> arguments)
+    : device_(device) {
+  for (at::Tensor& tensor : arguments) {
+    Argument argument{std::move(tensor), {}, {}};
+    argument.storage = shared_storage(argument.tensor);
+    if (argument.storage->has_value()) argument.data = data_of(argument.storage->value());
+    arguments_.push_back(std::move(argument));
+  }
+  std::lock_guard lock(launch_mutex());
+  TORCH_CHECK(current_recording() == nullptr,
+              "torch_xla.compile(replay=True): another step is being recorded");
+  begin_ = stream();
+  current_recording() = &launches_;
+  recording_ = true;
+}
+
+RecordedCall::~RecordedCall() { stop(); }
+
+void RecordedCall::stop() {
+  if (!recording_) return;
+  std::lock_guard lock(launch_mutex());
+  current_recording() = nullptr;
+  recording_ = false;
+}
+
+void RecordedCall::finish(std::vector<at::Tensor> results) {
+  stop();
+  end_ = stream();
+  results_ = std::move(results);
+  if (launches_.size() != 1) return;
+  for (const LaunchRecord::Output& output : launches_[0].outputs) {
+    const auto storage = output.storage.lock();
+    given_.emplace_back(storage ? data_of(storage->value()) : nullptr);
+  }
+}
+
+RecordedCall::Stream RecordedCall::stream() const {
+  at::Generator generator = default_generator(device_.index());
+  std::lock_guard lock(generator.mutex());
+  return {generator.current_seed(), generator.get_offset()};
+}
+
+// --- From recordings to a replay ---
+
+Replay::Base::Base(const LazyStorage& storage)
+    : type(storage.type()), sizes(storage.sizes()), strides(storage.strides()) {}
+
+bool Replay::Base::fits(const LazyStorage& storage) const {
+  return type == storage.type() && sizes == storage.sizes() && strides == storage.strides();
+}
+
+std::shared_ptr<Replay> Replay::make(const RecordedCall& before, const RecordedCall& now,
+                                     std::string& reason) {
+  for (const RecordedCall* call : {&before, &now}) {
+    if (call->launches_.size() != 1) {
+      reason = call->launches_.empty() ? "it computes nothing"
+                                       : "it runs as " + std::to_string(call->launches_.size()) +
+                                             " programs: something inside reads a value or syncs";
+      return nullptr;
+    }
+    if (call->launches_[0].device != call->device_) {
+      reason = "it runs on " + call->launches_[0].device.str() + ", not on the current device";
+      return nullptr;
+    }
+  }
+  const LaunchRecord& launch = now.launches_[0];
+  if (!(before.launches_[0].key == launch.key)) {
+    reason = "two calls in a row made different programs";
+    return nullptr;
+  }
+  auto replay = std::shared_ptr<Replay>(new Replay);
+  replay->device_ = now.device_;
+  replay->program_ = launch.program;
+  replay->donated_ = launch.donated;
+  replay->num_values_ = launch.num_results;
+  for (const RecordedCall::Argument& argument : now.arguments_) {
+    const at::Tensor& tensor = argument.tensor;
+    replay->arguments_.push_back({dim_vector(tensor.sizes()), dim_vector(tensor.strides()),
+                                  tensor.storage_offset(), tensor.scalar_type(),
+                                  Base(*argument.storage)});
+  }
+  for (const auto step :
+       {&Replay::set_inputs, &Replay::set_numbers, &Replay::set_outputs, &Replay::set_results}) {
+    reason = (replay.get()->*step)(before, now);
+    if (!reason.empty()) return nullptr;
+  }
+  return replay;
+}
+
+std::string Replay::set_inputs(const RecordedCall& before, const RecordedCall& now) {
+  const LaunchRecord& old = before.launches_[0];
+  const LaunchRecord& launch = now.launches_[0];
+  std::unordered_multimap<const DeviceData*, size_t> written;  // by the call before, to an output
+  for (size_t i = 0; i < before.given_.size(); ++i) {
+    if (const auto data = before.given_[i].lock()) written.emplace(data.get(), i);
+  }
+  for (size_t i = 0; i < launch.inputs.size(); ++i) {
+    const std::shared_ptr<DeviceData>& data = launch.inputs[i];
+    if (!data || !old.inputs[i]) return "it creates the state that it updates";
+    Input input;
+    input.dims = Dims(data->buffer().dims());
+    const auto is_argument = [&](size_t k) {
+      return now.arguments_[k].data.lock() == data && k < before.arguments_.size() &&
+             before.arguments_[k].data.lock() == old.inputs[i];
+    };
+    size_t k = 0;
+    while (k < now.arguments_.size() && !is_argument(k)) ++k;
+    if (k < now.arguments_.size()) {
+      input.kind = Input::Kind::kArgument;
+      input.argument = k;
+    } else if (const auto output = written.find(data.get()); output != written.end()) {
+      if (written.count(data.get()) > 1) return "two tensors that it keeps hold the same contents";
+      input.kind = Input::Kind::kState;
+      input.state = old.outputs[output->second].storage;
+    } else if (data == old.inputs[i]) {
+      if (launch.donated[i]) return "it overwrites a tensor that no call before it wrote";
+      input.constant = data;
+    } else {
+      return "input " + std::to_string(i) +
+             " of its program changes from call to call and is neither an argument nor what the "
+             "call before wrote";
+    }
+    inputs_.push_back(std::move(input));
+  }
+  return "";
+}
+
+// Positions in the random stream are the only numbers that may change.
+std::string Replay::set_numbers(const RecordedCall& before, const RecordedCall& now) {
+  const LaunchRecord& old = before.launches_[0];
+  const LaunchRecord& launch = now.launches_[0];
+  seed_ = now.begin_.seed;
+  recorded_offset_ = now.begin_.offset;
+  advance_ = now.end_.offset - now.begin_.offset;
+  if (before.begin_.seed != seed_ || before.end_.seed != seed_ || now.end_.seed != seed_ ||
+      before.end_.offset - before.begin_.offset != advance_) {
+    return "it seeds the random generator, or draws another number of random numbers each time";
+  }
+  numbers_ = launch.numbers;
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    const ScalarValue &is = numbers_[i], &was = old.numbers[i];
+    const bool in_stream = advance_ > 0 && is.kind == ir::ScalarClass::kI64 &&
+                           static_cast<uint64_t>(is.integer) - now.begin_.offset < advance_ &&
+                           static_cast<uint64_t>(is.integer) - now.begin_.offset ==
+                               static_cast<uint64_t>(was.integer) - before.begin_.offset;
+    follows_stream_.push_back(in_stream);
+    if (!in_stream && !(is == was)) {
+      return "a number changes from call to call, " + text_of(was) + " and then " + text_of(is) +
+             at_line(launch.number_locations[i]) +
+             ": keep it on the device (for an optimizer: fused=True or capturable=True)";
+    }
+  }
+  return "";
+}
+
+std::string Replay::set_outputs(const RecordedCall& before, const RecordedCall& now) {
+  std::unordered_map<const LazyStorage*, size_t> argument_of, fresh_of;
+  for (size_t k = 0; k < now.arguments_.size(); ++k) {
+    argument_of.emplace(now.arguments_[k].storage.get(), k);
+  }
+  for (size_t k = 0; k < now.results_.size(); ++k) {
+    const LazyStorage* storage = &storage_of(now.results_[k]);
+    const bool lasting = k < before.results_.size() && &storage_of(before.results_[k]) == storage;
+    if (!lasting && !argument_of.contains(storage)) fresh_of.emplace(storage, fresh_of.size());
+  }
+  num_fresh_ = fresh_of.size();
+  std::vector<bool> made(num_fresh_, false);
+  for (const LaunchRecord::Output& output : now.launches_[0].outputs) {
+    const auto storage = output.storage.lock();
+    if (!storage) continue;
+    Output made_of{Output::Kind::kState, output.value, 0, output.storage, Base(*storage)};
+    if (const auto argument = argument_of.find(storage.get()); argument != argument_of.end()) {
+      made_of.kind = Output::Kind::kArgument;
+      made_of.index = argument->second;
+    } else if (const auto fresh = fresh_of.find(storage.get()); fresh != fresh_of.end()) {
+      made_of.kind = Output::Kind::kFresh;
+      made_of.index = fresh->second;
+      made[fresh->second] = true;
+    }
+    outputs_.push_back(std::move(made_of));
+  }
+  if (std::find(made.begin(), made.end(), false) != made.end()) {
+    return "it returns a tensor that is new in each call and not computed by it";
+  }
+  return "";
+}
+
+std::string Replay::set_results(const RecordedCall& before, const RecordedCall& now) {
+  if (before.results_.size() != now.results_.size()) {
+    return "it returns another number of tensors each time";
+  }
+  std::unordered_map<const LazyStorage*, size_t> fresh_of;
+  for (size_t k = 0; k < now.results_.size(); ++k) {
+    const at::Tensor& tensor = now.results_[k];
+    Result result{Result::Kind::kKept,
+                  0,
+                  {},
+                  dim_vector(tensor.sizes()),
+                  dim_vector(tensor.strides()),
+                  tensor.storage_offset(),
+                  tensor.scalar_type()};
+    const auto argument =
+        std::find_if(now.arguments_.begin(), now.arguments_.end(),
+                     [&](const auto& candidate) { return candidate.tensor.is_same(tensor); });
+    const LazyStorage* storage = &storage_of(tensor);
+    if (argument != now.arguments_.end()) {
+      result.kind = Result::Kind::kArgument;
+      result.index = static_cast<size_t>(argument - now.arguments_.begin());
+    } else if (&storage_of(before.results_[k]) == storage) {
+      result.kept = tensor;
+    } else {
+      const bool of_argument =
+          std::any_of(now.arguments_.begin(), now.arguments_.end(),
+                      [&](const auto& candidate) { return candidate.storage.get() == storage; });
+      if (of_argument) return "it returns a view of an argument";
+      result.kind = Result::Kind::kFresh;
+      result.index = fresh_of.emplace(storage, fresh_of.size()).first->second;
+    }
+    results_.push_back(std::move(result));
+  }
+  return "";
+}
+
+// --- Replaying ---
+
+std::string Replay::check_arguments(const std::vector<at::Tensor>& arguments) const {
+  if (arguments.size() != arguments_.size()) return "other arguments";
+  for (size_t k = 0; k < arguments.size(); ++k) {
+    const at::Tensor& tensor = arguments[k];
+    const ArgumentShape& shape = arguments_[k];
+    if (!is_xla(tensor) || tensor.device() != device_ || tensor.scalar_type() != shape.dtype ||
+        tensor.sizes() != at::IntArrayRef(shape.sizes) ||
+        tensor.strides() != at::IntArrayRef(shape.strides) ||
+        tensor.storage_offset() != shape.offset || !shape.base.fits(storage_of(tensor))) {
+      return "argument " + std::to_string(k) + " has another shape, dtype or layout";
+    }
+  }
+  return "";
+}
+
+std::vector<ScalarValue> Replay::numbers_at(uint64_t offset) const {
+  std::vector<ScalarValue> numbers = numbers_;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (!follows_stream_[i]) continue;
+    numbers[i].integer =
+        static_cast<int64_t>(static_cast<uint64_t>(numbers[i].integer) - recorded_offset_ + offset);
+  }
+  return numbers;
+}
+
+std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>& arguments,
+                                                   std::string& reason) {
+  static metrics::Counter replayed("ReplayedStep");
+  pjrt::check_not_forked();
+  if (!LazyStorage::all_pending(device_.index()).empty()) sync(device_);
+  reason = check_arguments(arguments);
+  if (!reason.empty()) return std::nullopt;
+
+  std::lock_guard lock(launch_mutex());
+  std::vector<c10::intrusive_ptr<LazyStorage>> targets;
+  for (const Output& output : outputs_) {
+    c10::intrusive_ptr<LazyStorage> storage;
+    if (output.kind == Output::Kind::kArgument) storage = shared_storage(arguments[output.index]);
+    if (output.kind == Output::Kind::kState) storage = output.state.lock();
+    if (storage && !output.base.fits(*storage)) {
+      reason = "a tensor that it writes has another shape now";
+      return std::nullopt;
+    }
+    targets.push_back(std::move(storage));
+  }
+
+  // What each input is now; donated only if nothing else could notice.
+  std::vector<pjrt::Buffer*> buffers;
+  std::vector<std::shared_ptr<DeviceData>> inputs;
+  buffers.reserve(inputs_.size() + 3);
+  inputs.reserve(inputs_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Input& input = inputs_[i];
+    std::shared_ptr<DeviceData> data = input.constant;
+    if (input.kind == Input::Kind::kConstant) {
+      if (data->storages.load() == 0) reason = "a tensor that it reads was written to";
+    } else {
+      const auto storage = input.kind == Input::Kind::kArgument
+                               ? shared_storage(arguments[input.argument])
+                               : input.state.lock();
+      if (!storage || !storage->has_value()) {
+        reason = "a tensor that it updates is gone";
+        return std::nullopt;
+      }
+      const ir::Value value = storage->value();
+      data = data_of(value);
+      if (!data || data->failed() || !std::ranges::equal(value.dims(), input.dims)) {
+        reason = "a tensor that it reads has another shape, or failed to be computed";
+      } else if (donated_[i] && (data->storages.load() != 1 || value.node->use_count() != 2 ||
+                                 value.node->shared_payload().use_count() != 2)) {
+        reason = "something else refers to the old contents of a tensor that it overwrites";
+      }
+    }
+    if (!reason.empty()) return std::nullopt;
+    buffers.push_back(&data->buffer());
+    inputs.push_back(std::move(data));
+  }
+
+  XlaGenerator& generator = generator_for(std::nullopt, device_);
+  uint64_t offset;
+  {
+    std::lock_guard stream(generator.mutex_);
+    if (generator.current_seed() != seed_) {
+      reason = "the random generator was seeded";
+      return std::nullopt;
+    }
+    offset = generator.get_offset();
+    generator.set_offset(offset + advance_);
+  }
+  Buffers results = execute(*program_, std::move(buffers), numbers_at(offset), device_);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (donated_[i]) inputs[i]->give_up();
+  }
+
+  std::vector<ir::Value> values;
+  std::shared_ptr<DeviceData> last;
+  values.reserve(results.size());
+  for (auto& buffer : results) {
+    const Dims dims(buffer->dims());
+    const ir::ElementType type = element_type(buffer->type());
+    last = std::make_shared<DeviceData>(device_, ir::Location(), std::move(buffer));
+    values.push_back(DeviceData::leaf({type, dims}, last));
+  }
+  std::vector<at::Tensor> fresh(num_fresh_);
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    const Output& output = outputs_[o];
+    if (output.kind == Output::Kind::kFresh) {
+      const Dims& strides = output.base.strides;
+      fresh[output.index] =
+          strides.empty()
+              ? lazy::make(values[output.value], device_)
+              : make_strided(values[output.value], {strides.data(), strides.size()}, device_);
+    } else if (targets[o]) {
+      targets[o]->set_value(values[output.value]);
+    }
+  }
+  if (last) remember_launch(device_, last);
+  replayed.add();
+
+  std::vector<at::Tensor> tensors;
+  for (const Result& result : results_) {
+    switch (result.kind) {
+      case Result::Kind::kArgument:
+        tensors.push_back(arguments[result.index]);
+        break;
+      case Result::Kind::kKept:
+        tensors.push_back(result.kept);
+        break;
+      case Result::Kind::kFresh:
+        tensors.push_back(
+            alias(fresh[result.index], result.sizes, result.strides, result.offset, result.dtype));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace torch_xla::lazy

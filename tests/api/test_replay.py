@@ -1,0 +1,301 @@
+"""torch_xla.compile(replay=True): same numbers as tracing, and never a stale one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.debug.metrics as met
+
+
+def replays() -> int:
+    return met.counter_value("ReplayedStep") or 0
+
+
+def compiles() -> int:
+    data = met.metric_data("CompileTime")
+    return data[0] if data else 0
+
+
+def trainer(device, replay, *, dropout=0.1, optimizer=torch.optim.AdamW, **options):
+    torch.manual_seed(7)
+    model = nn.Sequential(
+        nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4)
+    ).to(device)
+    stepper = optimizer(model.parameters(), **options)
+
+    def step(x, y):
+        stepper.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        stepper.step()
+        return loss.detach()
+
+    return model, stepper, torch_xla.compile(step, replay=replay)
+
+
+def batches(device, count):
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(count):
+        x = torch.randn(16, 8, generator=generator)
+        yield x.to(device), torch.randint(4, (16,), generator=generator).to(device)
+
+
+OPTIMIZERS = [
+    (torch.optim.AdamW, {"fused": True}),
+    (torch.optim.AdamW, {"capturable": True}),
+    (torch.optim.SGD, {"lr": 0.1}),
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    (torch.optim.RMSprop, {"lr": 0.01}),
+]
+
+
+@pytest.mark.parametrize("optimizer, options", OPTIMIZERS, ids=lambda x: str(x)[-30:])
+def test_a_hundred_steps_agree_bit_for_bit(device, metrics, optimizer, options):
+    """Dropout included: the random stream moves on as if each step were traced."""
+
+    def run(replay):
+        model, _, step = trainer(device, replay, optimizer=optimizer, **options)
+        losses = [step(x, y) for x, y in batches(device, 100)]
+        return torch.stack(losses).cpu(), {k: v.cpu() for k, v in model.state_dict().items()}
+
+    losses, state = run(False)
+    assert replays() == 0
+    replayed_losses, replayed_state = run(True)
+    assert replays() >= 95
+    assert torch.equal(losses, replayed_losses)
+    for name, value in state.items():
+        assert torch.equal(value, replayed_state[name]), name
+
+
+def test_gradients_and_results_are_those_of_the_last_call(device, metrics):
+    model, _, step = trainer(device, True, optimizer=torch.optim.SGD, lr=0.0, dropout=0.0)
+    data = list(batches(device, 6))
+    results = [step(x, y) for x, y in data]
+    assert replays() > 0
+    for (x, y), result in zip(data, results, strict=True):
+        torch.testing.assert_close(result, F.cross_entropy(model(x), y).detach())
+    expected = torch.autograd.grad(F.cross_entropy(model(data[-1][0]), data[-1][1]),
+                                   list(model.parameters()))  # fmt: skip
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_numbers_of_a_plain_adam_change_on_the_host(device, metrics):
+    _, _, step = trainer(device, True)
+    for x, y in batches(device, 8):
+        step(x, y)
+    assert replays() == 0
+    assert "a number changes from call to call" in step.traced_because
+    assert "fused=True" in step.traced_because
+
+
+def test_a_schedule_takes_effect_and_compiles_nothing(device, metrics):
+    def run(replay):
+        model, optimizer, step = trainer(device, replay, optimizer=torch.optim.SGD, lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
+        for x, y in batches(device, 40):
+            step(x, y)
+            schedule.step()
+        return model.state_dict()
+
+    expected = run(False)
+    before = compiles()
+    got = run(True)
+    assert compiles() == before
+    assert replays() >= 20
+    for name in expected:
+        assert torch.equal(expected[name], got[name]), name
+
+
+def test_train_and_eval(device, metrics):
+    model, _, _ = trainer(device, False)
+    forward = torch_xla.compile(lambda x: model(x).detach(), replay=True)
+    x = next(batches(device, 1))[0]
+    model.eval()
+    for _ in range(5):
+        evaluated = forward(x)
+    assert forward.traced_because == ""
+    torch.testing.assert_close(evaluated, model(x).detach())
+    model.train()
+    trained = [forward(x) for _ in range(5)]
+    assert not torch.equal(trained[-1], trained[-2])  # dropout draws anew
+    model.eval()
+    assert not torch.equal(forward(x), evaluated)  # running statistics have moved
+
+
+def test_arguments_of_other_shapes_dtypes_and_numbers(device, metrics):
+    @torch_xla.compile(replay=True)
+    def scale(x, factor, *, shift=0.0):
+        return {"y": x * factor + shift, "factor": factor}
+
+    for _ in range(3):
+        for size in (3, 4):
+            for factor in (2.0, 3.0):
+                for shift in (0.0, 1.0):
+                    x = torch.arange(float(size)).to(device)
+                    result = scale(x, factor, shift=shift)
+                    assert result["y"].tolist() == [i * factor + shift for i in range(size)]
+                    assert result["factor"] == factor
+    assert replays() == 8
+    assert scale(torch.arange(3).to(device), 2.0)["y"].dtype == torch.float32
+    assert scale(torch.ones(4, 3).to(device).t(), 2.0)["y"].stride() == (1, 3)
+
+
+def test_changed_tensors_are_seen(device, metrics):
+    weight = torch.ones(4, device=device)
+    frozen = torch.full((4,), 10.0, device=device)
+    torch_xla.sync()
+
+    @torch_xla.compile(replay=True)
+    def step(x):
+        weight.add_(x)
+        return weight * frozen
+
+    x = torch.ones(4).to(device)
+    for i in range(4):
+        assert step(x).tolist() == [(i + 2) * 10.0] * 4
+    assert step.traced_because == ""
+    weight.zero_()  # state that someone else writes, pending
+    assert step(x).tolist() == [10.0] * 4
+    assert step.traced_because == ""
+    with torch.no_grad():
+        weight.copy_(torch.full((4,), 5.0))
+    assert step(x).tolist() == [60.0] * 4
+    frozen.fill_(2.0)  # a constant
+    assert step(x).tolist() == [14.0] * 4
+    assert "written to" in step.traced_because
+    kept = weight.detach().clone()
+    assert step(x).tolist() == [16.0] * 4
+    assert kept.tolist() == [7.0] * 4
+    assert weight.tolist() == [8.0] * 4
+
+
+def test_closure_and_global_numbers(device, metrics):
+    factor = 2.0
+
+    def body(x):
+        return x * factor
+
+    step = torch_xla.compile(body, replay=True)
+    x = torch.ones(2).to(device)
+    for _ in range(4):
+        assert step(x).tolist() == [2.0, 2.0]
+    assert step.traced_because == ""
+    factor = 3.0
+    assert step(x).tolist() == [3.0, 3.0]
+
+
+def test_the_caller_keeps_its_arguments(device, metrics):
+    @torch_xla.compile(replay=True)
+    def step(x):
+        return x * 2, x
+
+    for i in range(5):
+        x = torch.full((3,), float(i)).to(device)
+        doubled, same = step(x)
+        assert same is x
+        assert x.tolist() == [i] * 3 and doubled.tolist() == [2 * i] * 3
+    assert replays() > 0
+
+
+def test_arguments_written_in_place(device, metrics):
+    step = torch_xla.compile(lambda x: x.mul_(2), replay=True)
+    for i in range(5):
+        x = torch.full((3,), float(i)).to(device)
+        torch_xla.sync()
+        assert step(x) is x
+        assert x.tolist() == [2 * i] * 3
+
+
+def test_reads_inside_are_traced_with_the_reason(device, metrics):
+    step = torch_xla.compile(lambda x: x * x.sum().item(), replay=True)
+    for i in range(6):
+        x = torch.full((2,), float(i)).to(device)
+        assert step(x).tolist() == [2 * i * i] * 2
+    assert replays() == 0
+    assert "programs" in step.traced_because
+
+
+def test_step_closures_run_each_time(device, metrics):
+    seen = []
+
+    @torch_xla.compile(replay=True)
+    def step(x):
+        y = x + 1
+        xm.add_step_closure(lambda t: seen.append(t.sum().item()), args=(y,))
+        return y
+
+    for i in range(5):
+        step(torch.full((2,), float(i)).to(device))
+    assert seen == [2 * (i + 1) for i in range(5)]
+    assert step.traced_because == "it adds step closures"
+
+
+def test_an_error_in_the_step_leaves_nothing_behind(device, metrics):
+    fail = torch.zeros(1)
+
+    @torch_xla.compile(replay=True)
+    def step(x):
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return x + 1
+
+    with pytest.raises(ValueError, match="three"):
+        step(torch.ones(3).to(device))
+    for _ in range(4):
+        assert step(torch.ones(2).to(device)).tolist() == [2, 2]
+    assert step.traced_because == ""
+    assert fail.item() == 0
+
+
+def test_reseeding_starts_the_stream_again(device, metrics):
+    step = torch_xla.compile(lambda x: F.dropout(x, 0.5), replay=True)
+    x = torch.ones(64).to(device)
+
+    def draws():
+        torch.manual_seed(5)
+        return [step(x).cpu() for _ in range(6)]
+
+    first, second = draws(), draws()
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(first[0], first[1])
+    assert replays() > 0
+
+
+def test_methods(device, metrics):
+    class Holder:
+        def __init__(self):
+            self.weight = torch.ones(2, device=device)
+            self.factor = 2.0
+
+        @torch_xla.compile(replay=True)
+        def step(self, x):
+            self.weight.add_(x)
+            return self.weight * self.factor
+
+    holder = Holder()
+    torch_xla.sync()
+    x = torch.ones(2).to(device)
+    for i in range(5):
+        assert holder.step(x).tolist() == [2.0 * (i + 2)] * 2
+    holder.factor = 3.0
+    assert holder.step(x).tolist() == [3.0 * 7] * 2
+
+
+def test_results_share_what_they_shared(device, metrics):
+    @torch_xla.compile(replay=True)
+    def step(x):
+        y = x + 1
+        return y, y.view(2, 2), y[1:]
+
+    for _ in range(5):
+        y, square, tail = step(torch.zeros(4).to(device))
+        y.mul_(3)
+        assert square.tolist() == [[3, 3], [3, 3]] and tail.tolist() == [3, 3, 3]
+    assert replays() > 0
