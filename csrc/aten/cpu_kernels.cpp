@@ -1,0 +1,26 @@
+#include "aten/cpu_kernels.h"
+
+#include <atomic>
+
+namespace torch_xla::aten {
+namespace {
+
+std::atomic<CpuKernels> g_use{CpuKernels::kWhereFaster};
+
+}  // namespace
+
+void set_cpu_kernels(CpuKernels use) { g_use = use; }
+
+bool prefers_cpu_kernel(int64_t multiply_adds, int64_t least) {
+  switch (g_use.load(std::memory_order_relaxed)) {
+    case CpuKernels::kNever:
+      return false;
+    case CpuKernels::kWhereFaster:
+      return multiply_adds >= least;
+    case CpuKernels::kAlways:
+      return multiply_adds > 0;
+  }
+  return false;
+}
+
+}  // namespace torch_xla::aten
