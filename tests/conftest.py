@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-# Before anything of torch_xla is loaded: tests speak about the CPU plugin unless told otherwise.
+# Before anything of torch_xla is loaded: tests speak about the CPU plugin unless told otherwise,
+# and find no programs that earlier runs compiled.
 os.environ.setdefault("PJRT_DEVICE", "CPU")
+os.environ["TORCH_XLA_PERSISTENT_CACHE"] = "0"
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,12 @@
 | variable | meaning | default |
 |---|---|---|
 | `PJRT_DEVICE`, `PJRT_LIBRARY_PATH`, `CPU_NUM_DEVICES` | see `torch_xla._internal.plugins` | |
-| `XLA_PERSISTENT_CACHE_PATH` | folder for compiled programs that outlives the process | none |
-| `XLA_PERSISTENT_CACHE_READ_ONLY` | write nothing new into it | 0 |
+| `TORCH_XLA_PERSISTENT_CACHE` | keep compiled programs for later processes; 0 is final | 1 |
+| `XLA_PERSISTENT_CACHE_PATH` | in this folder | see `torch_xla._internal.persistent_cache` |
+| `XLA_PERSISTENT_CACHE_READ_ONLY` | write nothing into it | 0 |
+| `TORCH_XLA_PERSISTENT_CACHE_MIB` | its greatest size; least recently used programs leave | 2048 |
+| `TORCH_XLA_PERSISTENT_CACHE_MIN_SECONDS` | programs that compile faster are not written | 0.5; 0 \
+in a folder that is named |
 | `XLA_COMPILATION_CACHE_SIZE` | compiled programs kept in memory | 2048 |
 | `XLA_IR_DEBUG` | printed graphs name each node's Python line | 0 |
 | `TORCH_XLA_LOCATIONS` | record Python lines at all (they also stand in error messages) | 1 |
@@ -23,7 +27,7 @@ from pathlib import Path
 import torch
 
 from torch_xla._extension import _XLAC
-from torch_xla._internal import plugins
+from torch_xla._internal import persistent_cache, plugins
 from torch_xla.debug import _compile_report, check_shapes
 from torch_xla.utils.utils import check_env_flag, getenv_as
 
@@ -37,9 +41,13 @@ def apply() -> None:
     _XLAC._set_record_locations(check_env_flag("TORCH_XLA_LOCATIONS", "1"))
     _XLAC._set_ir_debug(check_env_flag("XLA_IR_DEBUG"))
     _XLAC._set_cache_capacity(getenv_as("XLA_COMPILATION_CACHE_SIZE", int, 2048))
-    folder = getenv_as("XLA_PERSISTENT_CACHE_PATH", str, "")
-    if folder:
-        _XLAC._set_persistent_cache(folder, check_env_flag("XLA_PERSISTENT_CACHE_READ_ONLY"))
+    persistent_cache.configure(
+        check_env_flag("TORCH_XLA_PERSISTENT_CACHE", "1"),
+        getenv_as("XLA_PERSISTENT_CACHE_PATH", str, ""),
+        check_env_flag("XLA_PERSISTENT_CACHE_READ_ONLY"),
+        getenv_as("TORCH_XLA_PERSISTENT_CACHE_MIB", float, 2048),
+        getenv_as("TORCH_XLA_PERSISTENT_CACHE_MIN_SECONDS", float),
+    )
     level = getenv_as("PT_XLA_DEBUG_LEVEL", int, 1 if check_env_flag("PT_XLA_DEBUG") else 0)
     if level > 0:
         _compile_report.enable(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torch_xla._extension import _XLAC
-from torch_xla._internal import plugins
+from torch_xla._internal import persistent_cache, plugins
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -120,7 +120,10 @@ def get_master_ip() -> str:
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:
-    """Keeps compiled programs in a folder, so that later processes need not compile them again.
+    """Keeps compiled programs in this folder instead of the user's own cache.
+
+    Later processes load from it what an earlier one compiled. Programs run as native code: use only
+    folders whose writers you trust. `TORCH_XLA_PERSISTENT_CACHE=0` makes this do nothing.
 
     Args:
         path: the folder; it is made when missing.
@@ -129,7 +132,7 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
     Raises:
         RuntimeError: if the folder cannot be made.
     """
-    _XLAC._set_persistent_cache(str(path), readonly)
+    persistent_cache.use(path, readonly)
 
 
 def get_num_cached_compilation_graph() -> int:

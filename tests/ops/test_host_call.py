@@ -198,10 +198,13 @@ def test_from_the_cache_on_disk(run_python, tmp_path):
         import torch_xla.debug.metrics as met
         x = torch.tensor([[2.0, 0], [0, 4]], device="xla")
         print(torch.linalg.inv_ex(x).inverse.tolist(), met.executed_fallback_ops())
+        print((met.counter_value("PersistentCacheMiss") or 0) > 0)
         """
-    for _ in range(2):
-        done = run_python(program, XLA_PERSISTENT_CACHE_PATH=str(tmp_path))
-        assert done.stdout.strip() == "[[0.5, 0.0], [0.0, 0.25]] []", done.stderr
+    for missed in (True, False):
+        done = run_python(
+            program, TORCH_XLA_PERSISTENT_CACHE=None, XLA_PERSISTENT_CACHE_PATH=str(tmp_path)
+        )
+        assert done.stdout == f"[[0.5, 0.0], [0.0, 0.25]] []\n{missed}\n", done.stderr
 
 
 def test_the_call_can_be_read():
