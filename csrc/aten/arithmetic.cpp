@@ -22,8 +22,6 @@ namespace {
 
 using Args = PointwiseArgs&;
 
-bool is_pred(const XlaValue& x) { return x.element_type() == ElementType::kPred; }
-
 }  // namespace
 
 // --- add, sub (self + alpha * other), mul, div, maximum, minimum ---
@@ -167,27 +165,57 @@ XlaValue floor_divide_integers(Args x) {
   return b.select(b.and_(inexact, opposite), b.subtract(quotient, one), quotient);
 }
 
+// CPU kernels round each step of a division to the dtype of 16-bit operands, except where the
+// divisor is a single number. The attribute is the type to round to.
+struct Rounding {
+  Builder& b;
+  ElementType type;
+
+  explicit Rounding(Args x) : b(x.b), type(x.attributes.enumeration<ElementType>()) {}
+  XlaValue operator()(const XlaValue& value) const {
+    // Not a pair of conversions, which XLA may drop.
+    if (type == ElementType::kBF16) return b.reduce_precision(value, 8, 7);
+    if (type != ElementType::kF16) return value;
+    // Subnormals would become zero, and f16's are not small: differences of f16 are exact there.
+    const XlaValue subnormal = b.lt(b.abs(value), b.full_like(value, 0x1p-14));
+    return b.select(subnormal, value, b.reduce_precision(value, 5, 10));
+  }
+};
+
 // Python's floor division on floats, as c10::div_floor_floating: exact multiples stay exact.
 XlaValue floor_divide_floats(Args x) {
   Builder& b = x.b;
+  const Rounding rounded(x);
   const XlaValue zero = x.number(0), one = x.number(1);
   const XlaValue mod = b.remainder(x[0], x[1]);
-  XlaValue div = b.divide(b.subtract(x[0], mod), x[1]);
+  XlaValue div = rounded(b.divide(rounded(b.subtract(x[0], mod)), x[1]));
   const XlaValue adjust = b.and_(b.ne(mod, zero), b.ne(b.lt(x[1], zero), b.lt(mod, zero)));
-  div = b.select(adjust, b.subtract(div, one), div);
+  div = b.select(adjust, rounded(b.subtract(div, one)), div);
   const XlaValue floored = b.floor(div);
-  const XlaValue rounded =
+  const XlaValue nearest =
       b.select(b.gt(b.subtract(div, floored), x.number(0.5)), b.add(floored, one), floored);
   const XlaValue quotient = b.divide(x[0], x[1]);
   // A zero keeps the sign of the true quotient.
   const XlaValue signed_zero = b.multiply(zero, b.sign(quotient));
-  const XlaValue result = b.select(b.eq(div, zero), signed_zero, rounded);
+  const XlaValue result = b.select(b.eq(div, zero), signed_zero, nearest);
   return b.select(b.eq(x[1], zero), quotient, result);
 }
 
+// x / y of real floats, truly divided. XLA multiplies by the reciprocal of a divisor that all
+// elements share, which moves quotients across integers; one that has the sign of x is not shared.
+XlaValue quotient_of(Args x) {
+  Builder& b = x.b;
+  const bool wide = x[0].element_type() == ElementType::kF64;
+  const XlaValue bits = b.bitcast_convert(x[0], wide ? ElementType::kS64 : ElementType::kS32);
+  const XlaValue negative = b.lt(bits, b.zeros_like(bits));
+  return b.divide(b.abs(x[0]), b.select(negative, b.negate(x[1]), x[1]));
+}
+
 const PointwiseOp kDivTrunc{"aten::div", [](Args x) {
-                              const XlaValue quotient = x.b.divide(x[0], x[1]);
-                              if (!stablehlo::is_float(x[0].element_type())) return quotient;
+                              if (!stablehlo::is_float(x[0].element_type())) {
+                                return x.b.divide(x[0], x[1]);
+                              }
+                              const XlaValue quotient = Rounding(x)(quotient_of(x));
                               return x.b.select(x.b.lt(quotient, x.number(0)), x.b.ceil(quotient),
                                                 x.b.floor(quotient));
                             }};
@@ -199,8 +227,14 @@ const PointwiseOp kDivFloor{"aten::div", [](Args x) {
 
 Value div_mode(Infer<at::meta::structured_div_Tensor_mode, 1>& it, const at::Tensor& self,
                const at::Tensor& other, std::optional<std::string_view> mode) {
-  const PointwiseOp& op = !mode ? kDiv : *mode == "trunc" ? kDivTrunc : kDivFloor;
-  return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
+  const ElementType common = common_type(it);
+  // Only the divisor keeps more bits than the common dtype has, where it is a number on the host.
+  const std::array<Value, 2> operands{
+      value_of(self, it.common_dtype()),
+      lazy::is_xla(other) ? value_of(other) : scalar_operand(number_in(other), common)};
+  if (!mode) return pointwise(kDiv, operands, common, it.output_shape());
+  return pointwise(*mode == "trunc" ? kDivTrunc : kDivFloor, operands, common, it.output_shape(),
+                   Attributes::of(other.numel() == 1 ? ElementType::kF32 : common));
 }
 
 // --- comparisons, atan2 ---

@@ -203,7 +203,9 @@ template <class Meta, const PointwiseOp& op>
 Value modulo(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other) {
   const at::ScalarType dtype = it.common_dtype();
   check_domain(op.name, dtype == at::kBool ? Domain::kFloat : Domain::kNotComplex, dtype);
-  return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
+  // In the common dtype first, numbers of wider ones too: a remainder tells.
+  return pointwise(op, {value_of(self, dtype), value_of(other, dtype)}, common_type(it),
+                   it.output_shape());
 }
 
 at::Tensor remainder_scalar_tensor(const at::Scalar& self, const at::Tensor& other) {

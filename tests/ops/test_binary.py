@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from harness import (
+    DEVICE,
     FLOAT_FIRST,
     check_call,
     check_errors,
@@ -82,6 +85,33 @@ def test_edges():
     for exponent in (0, 1, 2, 3, 0.5, -0.5, -1, -2, 1.5, -3, inf, -inf, nan):
         check_call(lambda x, e=exponent: x**e, (x,))
         check_call(lambda x, e=exponent: e**x, (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_16_bit_floats_round_before_the_division_does(mode, dtype):
+    x = torch.linspace(-90, 90, 1999).to(dtype)
+    y = torch.linspace(-3, 3, 1999).flip(0).to(dtype)
+    divide = functools.partial(torch.div, rounding_mode=mode)
+    for pair in ((x, y), (x, y[5]), (x, y[5:6]), (x[7:8], y)):
+        expected, got = divide(*pair), divide(*(t.to(DEVICE) for t in pair))
+        assert torch.equal(expected, got.cpu())
+        assert torch.equal(expected.signbit(), got.cpu().signbit())
+    for number in (1.07, torch.tensor(0.3)):
+        assert torch.equal(divide(x, number), divide(x.to(DEVICE), number).cpu())
+        for name in ("fmod", "remainder"):
+            check_call(getattr(torch, name), (x, number))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_multiples_of_a_number_divide_exactly(dtype):
+    x = torch.arange(-300, 300).to(dtype) * 0.3
+    for number in (0.3, torch.tensor(0.3, dtype=dtype), -0.1):
+        for mode in ("trunc", "floor"):
+            got = torch.div(x.to(DEVICE), number, rounding_mode=mode).cpu()
+            expected = torch.div(x, number, rounding_mode=mode)
+            assert torch.equal(expected, got)
+            assert torch.equal(expected.signbit(), got.signbit())
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64])
