@@ -1,7 +1,10 @@
 // Operators whose result has as many elements as the values say. Each waits for that one number
 // (and counts it, as "aten::nonzero" and so on); everything else stays on the device.
 
+#include "aten/dynamic.h"
+
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/tensor_split_native.h>
 
 #include "aten/indices.h"
 #include "lazy/metrics.h"
@@ -74,13 +77,11 @@ const Op kCoordinates{"aten::nonzero", [](Lowering& l, const Node& n) -> Results
                         return coordinates(l.builder(), flat, n.attributes().list());
                       }};
 
-at::Tensor nonzero(const at::Tensor& self) {
-  static lazy::metrics::Counter counter("aten::nonzero");
+}  // namespace
+
+at::Tensor wait_for_nonzero(const at::Tensor& self) {
   Positions positions;
-  if (self.numel() > 0) {
-    counter.add();
-    positions = positions_of(value_of(self), self.device());
-  }
+  if (self.numel() > 0) positions = positions_of(value_of(self), self.device());
   const std::array<int64_t, 2> sizes{positions.count, self.dim()};
   const ShapeRef shape{ElementType::kS64, sizes};
   // Column by column, as on CPU.
@@ -90,6 +91,14 @@ at::Tensor nonzero(const at::Tensor& self) {
   lazy::write(result, Value(Node::make(kCoordinates, {positions.flat},
                                        Attributes::of(span_of(self.sizes())), shape)));
   return result;
+}
+
+namespace {
+
+at::Tensor nonzero(const at::Tensor& self) {
+  static lazy::metrics::Counter counter("aten::nonzero");
+  if (self.numel() > 0) counter.add();
+  return wait_for_nonzero(self);
 }
 
 const Op kSelected{"aten::masked_select", [](Lowering& l, const Node& n) -> Results {
@@ -249,6 +258,19 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
       type, self.device());
 }
 
+// --- tensor_split where a tensor says where ---
+
+// torch wants such a tensor on the host; a tensor that is not there is fetched.
+std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& indices_or_sections,
+                                     int64_t dim) {
+  static lazy::metrics::Counter counter("aten::tensor_split");
+  if (!lazy::is_xla(self) || !lazy::is_xla(indices_or_sections)) {
+    return at::native::tensor_split(self, indices_or_sections, dim);
+  }
+  counter.add();
+  return at::native::tensor_split(self, lazy::download(indices_or_sections.detach()), dim);
+}
+
 }  // namespace
 
 XLA_KERNELS(m) {
@@ -257,6 +279,12 @@ XLA_KERNELS(m) {
   m.impl("masked_select", masked_select);
   m.impl("repeat_interleave.Tensor", repeat_interleave);
   m.impl("bincount", bincount);
+  m.impl("tensor_split.tensor_indices_or_sections", tensor_split);
+}
+
+// A composition for autograd, as torch's own.
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("tensor_split.tensor_indices_or_sections", tensor_split);
 }
 
 }  // namespace torch_xla::aten

@@ -6,18 +6,20 @@
 #include <ATen/ops/sort_meta.h>
 #include <ATen/ops/topk_meta.h>
 
+#include "aten/host_call.h"
 #include "aten/indices.h"
+#include "aten/order.h"
 
 namespace torch_xla::aten {
-namespace {
 
-// Whether a comes before b.
 XlaValue comes_before(Builder& b, XlaValue left, XlaValue right, bool descending) {
   const XlaValue before = descending ? b.gt(left, right) : b.lt(left, right);
   if (!stablehlo::is_float(left.element_type())) return before;
   const XlaValue first = descending ? left : right, last = descending ? right : left;
   return b.or_(before, b.and_(b.is_nan(first), b.not_(b.is_nan(last))));
 }
+
+namespace {
 
 struct Sorted {
   XlaValue values, positions;
@@ -85,15 +87,32 @@ Values<2> sort(Infer<at::meta::structured_sort_stable, 2>&, const at::Tensor& se
   return sort_node(self, dim, descending, 0, size_along(self, dim), self.sizes());
 }
 
+// Torch's own selection of values and positions, where programs can call it (else null): it need
+// not sort everything, and which of equal elements it finds is its own affair.
+ir::NodePtr selection(const char* op, const torch::jit::Stack& arguments, const at::Tensor& self,
+                      at::IntArrayRef sizes) {
+  if (c10::multiply_integers(sizes) == 0) return {};
+  const std::array<ShapeRef, 2> shapes{ShapeRef{element_type(self), span_of(sizes)},
+                                       ShapeRef{ElementType::kS64, span_of(sizes)}};
+  return host_node(op, arguments, shapes);
+}
+
 Values<2> topk(Infer<at::meta::structured_topk, 2>& it, const at::Tensor& self, int64_t k,
-               int64_t dim, bool largest, bool) {
+               int64_t dim, bool largest, bool sorted) {
   check_orderable("topk", self);
-  return sort_node(self, wrap(dim, self), largest, 0, k, it.output().sizes());
+  TORCH_CHECK(self.scalar_type() != at::kBool, "topk does not support bool dtypes on XLA");
+  const at::IntArrayRef sizes = it.output().sizes();
+  if (const auto node = selection("aten::topk", {self, k, dim, largest, sorted}, self, sizes)) {
+    return {Value(node, 0), Value(node, 1)};
+  }
+  return sort_node(self, wrap(dim, self), largest, 0, k, sizes);
 }
 
 std::tuple<at::Tensor, at::Tensor> kthvalue(const at::Tensor& self, int64_t k, int64_t dim,
                                             bool keepdim) {
   check_orderable("kthvalue", self);
+  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
+                              "\"kthvalue_cpu\" not implemented for 'Bool'");
   dim = wrap(dim, self);
   const int64_t size = size_along(self, dim);
   at::native::zero_numel_check_dims(self, dim, "kthvalue()");
@@ -107,7 +126,9 @@ std::tuple<at::Tensor, at::Tensor> kthvalue(const at::Tensor& self, int64_t k, i
       sizes.erase(sizes.begin() + dim);
     }
   }
-  const Values<2> values = sort_node(self, dim, false, k - 1, k, sizes);
+  const ir::NodePtr node = selection("aten::kthvalue", {self, k, dim, keepdim}, self, sizes);
+  const Values<2> values = node ? Values<2>{Value(node, 0), Value(node, 1)}
+                                : sort_node(self, dim, false, k - 1, k, sizes);
   return {lazy::make(values[0], self.scalar_type(), self.device()),
           lazy::make(values[1], at::kLong, self.device())};
 }

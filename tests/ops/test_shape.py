@@ -63,10 +63,11 @@ DYNAMIC = ops(
     "nonzero",
     "nonzero_static",
     "repeat_interleave",
+    "tensor_split",
     "unique",
     "unique_consecutive",
 )
-ORDERED = {"argsort", "kthvalue", "msort", "sort", "topk"}
+ORDERED = {"argsort", "msort", "sort"}
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -159,6 +160,55 @@ def test_sort_is_stable(dtype):
     x = torch.randint(3, (50,)).to(dtype)
     check_call(lambda x: torch.sort(x, stable=True), (x,))
     check_call(lambda x: torch.sort(x, stable=True, descending=True), (x,))
+
+
+UNIQUE = [
+    torch.tensor([3.0, 1.0, float("nan"), 1.0, float("nan"), 2.0, 2.0]),
+    torch.tensor([[2, 0, 1, 1], [0, 3, 2, 2], [2, 0, 1, 1], [0, 3, 1, 2]]),
+    torch.tensor([[[True, False], [True, True]], [[False, False], [True, True]]]).transpose(0, 2),
+    torch.tensor([7, 250, 7], dtype=torch.uint8),
+    torch.tensor(3.0),
+    torch.zeros(0),
+    torch.zeros(3, 0),
+]
+
+
+@pytest.mark.parametrize("x", UNIQUE, ids=lambda x: f"{x.dtype}-{list(x.size())}")
+@pytest.mark.parametrize("extra", [False, True])
+def test_unique_elements(x, extra):
+    check_call(torch._unique, (x, True, extra), native=False)
+    for is_sorted in (False, True):
+        check_call(torch._unique2, (x, is_sorted, extra, not extra), native=False)
+        check_call(torch._unique2, (x, is_sorted, extra, extra), native=False)
+    check_call(torch.unique_consecutive, (x, extra, extra), native=False)
+
+
+@pytest.mark.parametrize("x", UNIQUE[1:], ids=lambda x: f"{x.dtype}-{list(x.size())}")
+@pytest.mark.parametrize("function", [torch.unique, torch.unique_consecutive])
+def test_unique_slices(function, x):
+    extra = {"return_inverse": True, "return_counts": True}
+    for dim in range(-1, x.dim()):
+        try:
+            function(x, dim=dim, **extra)
+        except (RuntimeError, IndexError) as error:
+            with pytest.raises(type(error)):
+                function(x.to(DEVICE), dim=dim, **extra)
+        else:
+            check_call(lambda x, dim=dim: function(x, dim=dim, **extra), (x,), native=False)
+
+
+def test_many_rows_are_unique_in_order():
+    rows = torch.arange(600).remainder(7).reshape(100, 6).float()
+    check_call(lambda x: torch.unique(x, dim=0, return_inverse=True), (rows,), native=False)
+
+
+@pytest.mark.parametrize("where", [torch.tensor([2, 5]), torch.tensor(3), torch.tensor([])])
+def test_tensor_split_where_a_tensor_says(where):
+    x = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    where = where.long()
+    check_call(lambda x, where: torch.tensor_split(x, where, dim=1), (x, where), native=False)
+    with pytest.raises(RuntimeError, match="dtype of long"):
+        torch.tensor_split(x.to(DEVICE), where.float().to(DEVICE))
 
 
 def test_nonzero_gives_exact_sizes_step_after_step():
