@@ -15,6 +15,7 @@ in a folder that is named |
 | `PT_XLA_DEBUG`, `PT_XLA_DEBUG_LEVEL` | report each compilation (level 1 and up) | 0 |
 | `PT_XLA_DEBUG_FILE` | where these reports go | standard error |
 | `PT_XLA_DEBUG_MAX_FRAME` | Python frames a report shows | 8 |
+| `TORCH_XLA_CPU_KERNELS` | programs for CPU run torch's own kernels where faster than XLA's | 1 |
 | `TORCH_XLA_CHECK_SHAPES` | check every operator's results against torch's own rules | 0 |
 """
 
@@ -41,6 +42,7 @@ def apply() -> None:
     _XLAC._set_record_locations(check_env_flag("TORCH_XLA_LOCATIONS", "1"))
     _XLAC._set_ir_debug(check_env_flag("XLA_IR_DEBUG"))
     _XLAC._set_cache_capacity(getenv_as("XLA_COMPILATION_CACHE_SIZE", int, 2048))
+    _XLAC._set_cpu_kernels("faster" if check_env_flag("TORCH_XLA_CPU_KERNELS", "1") else "never")
     persistent_cache.configure(
         check_env_flag("TORCH_XLA_PERSISTENT_CACHE", "1"),
         getenv_as("XLA_PERSISTENT_CACHE_PATH", str, ""),

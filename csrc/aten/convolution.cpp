@@ -2,7 +2,11 @@
 
 #include <ATen/ops/convolution_native.h>
 
+#include <limits>
+
+#include "aten/cpu_kernels.h"
 #include "aten/depthwise.h"
+#include "aten/host_call.h"
 #include "aten/product.h"
 
 namespace torch_xla::aten {
@@ -256,10 +260,13 @@ MemoryFormat result_format(const Tensor& a, const Tensor& b) {
              : MemoryFormat::Contiguous;
 }
 
-Tensor wrap(const Op& op, std::initializer_list<Value> operands, const Attributes& attributes,
-            IntArrayRef sizes, const Tensor& like, MemoryFormat format) {
-  const ShapeRef shape{element_type(like), span_of(sizes)};
-  Value value = Node::make(op, operands, attributes, shape);
+ShapeRef shape_of(IntArrayRef sizes, const Tensor& like) {
+  return {element_type(like), span_of(sizes)};
+}
+
+Tensor wrap(Value value, const Tensor& like, MemoryFormat format) {
+  if (!value) return {};
+  const IntArrayRef sizes(value.dims().data(), value.dims().size());
   if (format == MemoryFormat::Contiguous) {
     return lazy::make(std::move(value), like.scalar_type(), like.device());
   }
@@ -270,15 +277,40 @@ Tensor wrap(const Op& op, std::initializer_list<Value> operands, const Attribute
                             like.device());
 }
 
+// Whether torch's own CPU kernel is the faster one, by the multiply-adds of the convolution. What
+// XLA does badly, and where, is in docs/performance.md.
+bool prefers_host(const Tensor& input, const Tensor& weight, IntArrayRef output, const Call& call,
+                  bool backward) {
+  if (input.scalar_type() != at::kFloat || weight.numel() == 0) return false;
+  const bool depthwise = call.groups > 1 && call.groups == input.size(1);
+  int64_t least = backward ? 4'000'000 : 32'000'000;
+  if (depthwise) {
+    least = backward ? 1'500'000 : std::numeric_limits<int64_t>::max();
+  } else if (call.groups > 1 || input.dim() == 5) {
+    least = 250'000;
+  }
+  const int64_t positions = call.transposed ? input.numel() : c10::multiply_integers(output);
+  return prefers_cpu_kernel(positions * (weight.numel() / weight.size(0)), least);
+}
+
 Tensor run(const Tensor& input, const Tensor& weight, const Tensor& bias, const Call& call) {
   const std::vector<int64_t> sizes = call.output_sizes(input, weight);
-  const Attributes attributes = call.attributes(sizes.size() - 2);
-  const MemoryFormat format = result_format(input, weight);
-  const Value x = value_of(input), w = value_of(weight);
-  if (bias.defined()) {
-    return wrap(kConvolution, {x, w, value_of(bias)}, attributes, sizes, input, format);
+  const ShapeRef shape = shape_of(sizes, input);
+  ir::NodePtr node;
+  if (prefers_host(input, weight, sizes, call, /*backward=*/false)) {
+    node =
+        host_node("aten::convolution",
+                  {input, weight, bias.defined() ? c10::IValue(bias) : c10::IValue(), call.stride,
+                   call.padding, call.dilation, call.transposed, call.output_padding, call.groups},
+                  std::span(&shape, 1));
   }
-  return wrap(kConvolution, {x, w}, attributes, sizes, input, format);
+  if (!node) {
+    const Attributes attributes = call.attributes(sizes.size() - 2);
+    const Value x = value_of(input), w = value_of(weight);
+    node = bias.defined() ? Node::make(kConvolution, {x, w, value_of(bias)}, attributes, shape)
+                          : Node::make(kConvolution, {x, w}, attributes, shape);
+  }
+  return wrap(std::move(node), input, result_format(input, weight));
 }
 
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -314,6 +346,29 @@ Tensor convolution_overrideable(const Tensor& input, const Tensor& weight,
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
+// The gradients that `mask` asks for as outputs of one host node; none where there is no such node.
+std::array<Value, 3> host_gradients(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                                    const Call& call, const std::array<ShapeRef, 3>& shapes,
+                                    std::array<bool, 3> mask) {
+  std::vector<ShapeRef> wanted;
+  for (size_t i = 0; i < mask.size(); ++i) {
+    if (mask[i]) wanted.push_back(shapes[i]);
+  }
+  if (wanted.empty()) return {};
+  const ir::NodePtr node =
+      host_node("aten::convolution_backward",
+                {grad, input, weight, grad.sizes().slice(1, 1), call.stride, call.padding,
+                 call.dilation, call.transposed, call.output_padding, call.groups,
+                 c10::List<bool>({mask[0], mask[1], mask[2]})},
+                wanted);
+  std::array<Value, 3> values;
+  uint32_t next = 0;
+  for (size_t i = 0; node && i < mask.size(); ++i) {
+    if (mask[i]) values[i] = Value(node, next++);
+  }
+  return values;
+}
+
 Gradients convolution_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
                                at::OptionalIntArrayRef, IntArrayRef stride, IntArrayRef padding,
                                IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
@@ -330,23 +385,23 @@ Gradients convolution_backward(const Tensor& grad, const Tensor& input, const Te
       grad.scalar_type() == input.scalar_type() && input.scalar_type() == weight.scalar_type(),
       "expected scalar type ", input.scalar_type(), " but found ",
       grad.scalar_type() == input.scalar_type() ? weight.scalar_type() : grad.scalar_type());
-  const Attributes attributes = call.attributes(static_cast<size_t>(rank) - 2);
+  const std::array<int64_t, 1> features{grad.size(1)};
+  const std::array<ShapeRef, 3> shapes{shape_of(input.sizes(), input),
+                                       shape_of(weight.sizes(), input), shape_of(features, input)};
+  std::array<Value, 3> values;
+  if (prefers_host(input, weight, sizes, call, /*backward=*/true)) {
+    values = host_gradients(grad, input, weight, call, shapes, mask);
+  }
+  if (!(values[0] || values[1] || values[2])) {
+    const Attributes attributes = call.attributes(static_cast<size_t>(rank) - 2);
+    const Value dy = value_of(grad);
+    if (mask[0]) values[0] = Node::make(kGradInput, {dy, value_of(weight)}, attributes, shapes[0]);
+    if (mask[1]) values[1] = Node::make(kGradWeight, {dy, value_of(input)}, attributes, shapes[1]);
+    if (mask[2]) values[2] = Node::make(kGradBias, {dy}, {}, shapes[2]);
+  }
   const MemoryFormat format = result_format(input, weight);
-  const Value dy = value_of(grad);
-  Gradients result;
-  if (mask[0]) {
-    std::get<0>(result) =
-        wrap(kGradInput, {dy, value_of(weight)}, attributes, input.sizes(), input, format);
-  }
-  if (mask[1]) {
-    std::get<1>(result) =
-        wrap(kGradWeight, {dy, value_of(input)}, attributes, weight.sizes(), input, format);
-  }
-  if (mask[2]) {
-    std::get<2>(result) =
-        wrap(kGradBias, {dy}, {}, {grad.size(1)}, input, MemoryFormat::Contiguous);
-  }
-  return result;
+  return {wrap(values[0], input, format), wrap(values[1], input, format),
+          wrap(values[2], input, MemoryFormat::Contiguous)};
 }
 
 Gradients convolution_backward_overrideable(const Tensor& grad, const Tensor& input,

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from harness import DEVICE, check_call, check_errors, check_sample, ops, pairs, samples
 
+from torch_xla import _XLAC
+
 OPS = ops(
     "nn.functional.conv1d",
     "nn.functional.conv2d",
@@ -32,6 +34,14 @@ def tensor(*sizes, dtype=torch.float32):
     return torch.randn(*sizes, dtype=torch.float64).to(dtype).requires_grad_()
 
 
+# Sizes here are below those from which torch's kernels are faster: "always" reaches them too.
+@pytest.fixture(params=["never", "always"])
+def kernels(request):
+    _XLAC._set_cpu_kernels(request.param)
+    yield request.param
+    _XLAC._set_cpu_kernels("faster")
+
+
 GEOMETRIES = [
     dict(),
     dict(stride=2),
@@ -45,7 +55,7 @@ GEOMETRIES = [
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_geometry(geometry):
+def test_geometry(geometry, kernels):
     groups = geometry.get("groups", 1)
     check_call(
         lambda *args: F.conv2d(*args, **geometry),
@@ -64,7 +74,7 @@ def test_geometry(geometry):
     ],
     ids=str,
 )
-def test_transposed(geometry):
+def test_transposed(geometry, kernels):
     groups = geometry.get("groups", 1)
     check_call(
         lambda *args: F.conv_transpose2d(*args, **geometry),
@@ -74,7 +84,7 @@ def test_transposed(geometry):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("which", ["input", "weight", "both"])
-def test_channels_last(dtype, which):
+def test_channels_last(dtype, which, kernels):
     x, w = tensor(2, 3, 6, 5, dtype=dtype), tensor(4, 3, 3, 3, dtype=dtype)
     last = torch.channels_last
     x = x if which == "weight" else x.detach().to(memory_format=last).requires_grad_()
@@ -82,16 +92,16 @@ def test_channels_last(dtype, which):
     check_call(F.conv2d, (x, w))
 
 
-def test_channels_last_3d():
+def test_channels_last_3d(kernels):
     x = torch.randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d).requires_grad_()
     check_call(F.conv3d, (x, tensor(4, 3, 2, 2, 2)))
 
 
-def test_empty_batch():
+def test_empty_batch(kernels):
     check_call(F.conv2d, (tensor(0, 3, 6, 5), tensor(4, 3, 3, 3), tensor(4)))
 
 
-def test_gradient_of_gradient():
+def test_gradient_of_gradient(kernels):
     def penalty(x, w):
         y = F.conv2d(x, w, stride=2, padding=1)
         grads = torch.autograd.grad(y.square().sum(), (x, w), create_graph=True)
@@ -120,3 +130,22 @@ def test_gradient_of_gradient():
 def test_mismatches_raise(call):
     with pytest.raises(RuntimeError):
         call(torch.randn(1, 3, 6, 6, device=DEVICE), torch.randn(4, 3, 3, 3, device=DEVICE))
+
+
+def test_torch_kernels_run_where_they_are_faster(metrics):
+    def run(*weight):
+        w = torch.randn(*weight, device=DEVICE)
+        y = F.conv2d(torch.randn(2, 64, 33, 33, device=DEVICE), w, groups=64 // weight[1])
+        assert y.isfinite().all()
+        return _XLAC._xla_counter_value("xla::host_call.convolution") or 0
+
+    assert run(1, 64, 1, 1) == 0
+    calls = run(64, 64, 3, 3)
+    if not calls:
+        pytest.skip("not the CPU plugin, or one without custom calls")
+    assert calls == 1
+
+
+def test_only_known_uses():
+    with pytest.raises(ValueError, match="'never', 'faster' or 'always', got 'sometimes'"):
+        _XLAC._set_cpu_kernels("sometimes")
