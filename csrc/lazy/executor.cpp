@@ -65,7 +65,7 @@ class Launch {
  public:
   Launch(c10::Device device, std::span<const ir::Value> roots,
          const std::unordered_set<const ir::Node*>& inputs, bool may_donate)
-      : device_(device), roots_(roots), may_donate_(may_donate) {
+      : device_(device), roots_(roots), inputs_(inputs), may_donate_(may_donate) {
     static metrics::Metric nodes("TensorsGraphSize", metrics::Unit::kCount);
     graph_ = ir::walk(roots, inputs);
     nodes.add(static_cast<double>(graph_.order.size()));
@@ -119,19 +119,38 @@ class Launch {
   static bool is_data(const ir::Node& leaf) { return &leaf.op() == &ir::kDeviceData; }
 
   // A buffer that no storage holds any more is only read by this graph: the step overwrote it. Nor
-  // may another thread be reading it back.
+  // may another thread be reading it back, or hold a node that this graph shares and go on from it.
   void choose_donations() {
     donated_.assign(graph_.parameters.size(), false);
     if (!may_donate_) return;
+    const std::vector<bool> exposed = exposed_nodes();
     for (size_t i = 0; i < graph_.parameters.size(); ++i) {
       const ir::Node& leaf = *graph_.parameters[i];
-      donated_[i] = leaf.output().num_elements() > 0 && (!is_data(leaf) || is_ours_alone(leaf));
+      donated_[i] = leaf.output().num_elements() > 0 &&
+                    (!is_data(leaf) || (!exposed[leaf.visit.position] && is_unread(leaf)));
     }
   }
 
-  static bool is_ours_alone(const ir::Node& leaf) {
+  // Nodes that something outside the graph refers to, and all that those are computed from.
+  std::vector<bool> exposed_nodes() const {
+    std::vector<uint32_t> inside(graph_.order.size());
+    for (const ir::Value& root : roots_) ++inside[root.node->visit.position];
+    std::vector<bool> exposed(graph_.order.size());
+    for (size_t i = graph_.order.size(); i-- > 0;) {
+      const ir::Node& node = *graph_.order[i];
+      if (!exposed[i] && node.use_count() <= node.visit.uses + inside[i]) continue;
+      exposed[i] = true;
+      if (inputs_.contains(&node)) continue;
+      for (const ir::Value& operand : node.operands()) {
+        exposed[operand.node->visit.position] = true;
+      }
+    }
+    return exposed;
+  }
+
+  static bool is_unread(const ir::Node& leaf) {
     return static_cast<DeviceData*>(leaf.payload())->storages.load() == 0 &&
-           leaf.use_count() == leaf.visit.uses && leaf.shared_payload().use_count() == 1;
+           leaf.shared_payload().use_count() == 1;
   }
 
   std::vector<ScalarValue> numbers() const {
@@ -146,6 +165,7 @@ class Launch {
 
   const c10::Device device_;
   const std::span<const ir::Value> roots_;
+  const std::unordered_set<const ir::Node*>& inputs_;
   const bool may_donate_;
   ir::Graph graph_;
   std::vector<bool> donated_;
@@ -309,13 +329,13 @@ void sync(c10::Device device, bool wait) {
   }
 }
 
-std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device device) {
+std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
   if (!DeviceData::of(value)) {
     // Held by a storage, so that the sync computes it with everything else that is pending.
     const ir::ShapeRef shape = value.shape();
     auto holder = c10::make_intrusive<LazyStorage>(device, shape.type, stablehlo::Dims(shape.dims),
                                                    stablehlo::Dims());
-    holder->set_value(value);
+    holder->set_value(std::move(value));
     try {
       sync(device);
     } catch (...) {

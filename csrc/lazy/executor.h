@@ -25,12 +25,9 @@ namespace torch_xla::lazy {
 void sync(c10::Device device, bool wait = false);
 
 // Makes sure `value` is on the device: syncs when it is not. Returns its device data; throws its
-// error when it failed.
-std::shared_ptr<DeviceData> materialize(const ir::Value& value, c10::Device device);
-
-// A folder for compiled programs that outlives the process; "" for none. Entries are keyed by
-// program, options, plugin and its version. With `readonly`, nothing new is written.
-void set_persistent_cache(const std::string& folder, bool readonly);
+// error when it failed. Hand the value over: whatever else refers to it keeps what it is computed
+// from from being donated.
+std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device);
 
 // The StableHLO text of the program that computes `roots`.
 std::string stablehlo_text(std::span<const ir::Value> roots);

@@ -45,7 +45,8 @@ class XlaAllocator final : public c10::Allocator {
 
 }  // namespace
 
-// The pending storages of one device, in the order in which they were last written.
+// The pending storages of one device, in the order in which they were last written. The list holds
+// a weak reference to each: one that dies leaves the list (release_resources) before it is freed.
 struct PendingList {
   SpinLock lock;
   LazyStorage* first = nullptr;
@@ -69,10 +70,12 @@ struct PendingList {
     storage->next_ = nullptr;
     (last ? last->next_ : first) = storage;
     last = storage;
+    c10::raw::weak_intrusive_ptr::incref(storage);
   }
   void remove(LazyStorage* storage) {
     (storage->previous_ ? storage->previous_->next_ : first) = storage->next_;
     (storage->next_ ? storage->next_->previous_ : last) = storage->previous_;
+    c10::raw::weak_intrusive_ptr::decref(storage);
   }
 };
 
@@ -116,8 +119,9 @@ std::vector<c10::intrusive_ptr<LazyStorage>> LazyStorage::all_pending(c10::Devic
   std::lock_guard guard(list.lock);
   for (LazyStorage* storage = list.first; storage; storage = storage->next_) {
     // One whose last reference is going away in another thread is about to leave the list.
-    auto weak = c10::weak_intrusive_ptr<LazyStorage>::reclaim_copy(storage);
+    auto weak = c10::weak_intrusive_ptr<LazyStorage>::reclaim(storage);
     if (auto strong = weak.lock()) storages.push_back(std::move(strong));
+    weak.release();  // the list's own
   }
   return storages;
 }

@@ -71,12 +71,12 @@ std::unique_ptr<pjrt::Buffer> upload_full(const c10::Scalar& number, ir::ShapeRe
       pjrt::HostBufferSemantics::kMutableZeroCopy, /*on_done=*/[cpu] {});
 }
 
-at::Tensor download(const ir::Value& value, c10::Device device) {
+at::Tensor download(ir::Value value, c10::Device device) {
   const ir::ShapeRef shape = value.shape();
   at::Tensor cpu = empty_cpu(shape);
   if (shape.num_elements() == 0) return cpu;
   try {
-    fetch(*materialize(value, device), cpu);
+    fetch(*materialize(std::move(value), device), cpu);
   } catch (const pjrt::Error& error) {
     rethrow(error);
   }

@@ -20,7 +20,7 @@ std::unique_ptr<pjrt::Buffer> upload_full(const c10::Scalar& number, ir::ShapeRe
 
 // Computes what is pending and copies a value into a new, row-major CPU tensor. Blocks until it is
 // there. Throws the error of the program that makes it.
-at::Tensor download(const ir::Value& value, c10::Device device);
+at::Tensor download(ir::Value value, c10::Device device);
 // The same for an xla tensor. A whole storage seen as bytes (what torch.save reads) comes without a
 // program that reinterprets it.
 at::Tensor download(const at::Tensor& tensor);

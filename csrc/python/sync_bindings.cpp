@@ -158,7 +158,7 @@ void bind_sync(py::module_& m) {
              return std::make_unique<lazy::RecordedCall>(parse_device(device),
                                                          std::move(arguments));
            }),
-           py::arg("device"), py::arg("arguments"))
+           py::arg("device"), py::arg("arguments"), WithoutGil())
       .def("finish", &lazy::RecordedCall::finish, py::arg("results"), WithoutGil());
   py::class_<lazy::Replay, std::shared_ptr<lazy::Replay>>(m, "_Replay")
       .def("run", run_replay, py::arg("arguments"));

@@ -128,6 +128,39 @@ def test_inference_in_threads_while_training(device):
     assert torch.isfinite(model.weight.cpu()).all()
 
 
+def test_tensors_that_die_while_others_sync(device):
+    def work(i):
+        for _ in range(150):
+            if i == 0:
+                torch_xla.sync()
+            else:
+                x = torch.ones(4, device=device)
+                (x + 1).add_(x)
+
+    run_threads(4, work)
+
+
+def test_reads_in_one_thread_of_what_another_donates(device):
+    """A value that is read stays computable, although a sync overwrites what it came from."""
+    state = torch.zeros(64, device=device)
+    stop = threading.Event()
+
+    def work(i):
+        if i == 0:
+            try:
+                for _ in range(40):
+                    state.add_(1)
+                    torch_xla.sync()
+            finally:
+                stop.set()
+        while not stop.is_set():
+            y = (state * 2).cpu()
+            assert (y == y[0]).all()
+
+    run_threads(3, work)
+    assert state.tolist() == [40.0] * 64
+
+
 def test_tensors_made_in_one_thread_and_freed_in_another(device):
     made = []
     run_threads(2, lambda i: made.extend(torch.ones(4, device=device) * k for k in range(50)))
