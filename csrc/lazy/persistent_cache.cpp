@@ -236,9 +236,4 @@ CompiledOrLoaded load_or_compile(pjrt::Client& client, std::string_view module,
   return {std::move(executable), false};
 }
 
-std::shared_ptr<pjrt::Executable> compile_or_load(pjrt::Client& client, std::string_view module,
-                                                  const pjrt::CompileOptions& options) {
-  return load_or_compile(client, module, options).executable;
-}
-
 }  // namespace torch_xla::lazy

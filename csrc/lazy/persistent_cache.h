@@ -38,8 +38,4 @@ struct CompiledOrLoaded {
 CompiledOrLoaded load_or_compile(pjrt::Client& client, std::string_view module,
                                  const pjrt::CompileOptions& options);
 
-// The executable alone.
-std::shared_ptr<pjrt::Executable> compile_or_load(pjrt::Client& client, std::string_view module,
-                                                  const pjrt::CompileOptions& options);
-
 }  // namespace torch_xla::lazy

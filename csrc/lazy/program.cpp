@@ -135,9 +135,11 @@ void tell(const CompileReport& report) {
   if (call) call(report);
 }
 
+// Only what is compiled in earnest is timed, counted and reported; a program from disk is not.
 std::shared_ptr<Program> compile(const ir::Graph& graph, std::span<const ir::Value> roots,
                                  const std::vector<bool>& donated, c10::Device device) {
   static metrics::Metric time("CompileTime", metrics::Unit::kNanoseconds);
+  static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
   const auto start = std::chrono::steady_clock::now();
   ir::LoweringOptions lowering;
   lowering.name = graph_name();
@@ -148,8 +150,12 @@ std::shared_ptr<Program> compile(const ir::Graph& graph, std::span<const ir::Val
   lowering.locations = true;
   const ir::LoweredProgram lowered = ir::lower(graph, roots, lowering);
   auto program = std::make_shared<Program>();
-  program->executable = compile_or_load(Runtime::get().client(), lowered.module, compile_options());
+  CompiledOrLoaded made =
+      load_or_compile(Runtime::get().client(), lowered.module, compile_options());
+  program->executable = std::move(made.executable);
   program->refusal = refusal_of(*program->executable, device);
+  (made.loaded ? cached : uncached).add();
+  if (made.loaded) return program;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   host_memory::return_compilers(seconds.count());
   time.add(seconds.count() * 1e9);
@@ -163,7 +169,7 @@ std::shared_ptr<Program> compile(const ir::Graph& graph, std::span<const ir::Val
 
 std::shared_ptr<Program> program_for(ir::Graph& graph, std::span<const ir::Value> roots,
                                      const std::vector<bool>& donated, c10::Device device) {
-  static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
+  static metrics::Counter cached("CachedCompile");
   for (size_t i = 0; i < donated.size(); ++i) {
     if (donated[i]) graph.key.add(i + 1);
   }
@@ -172,7 +178,6 @@ std::shared_ptr<Program> program_for(ir::Graph& graph, std::span<const ir::Value
   if (program) {
     cached.add();
   } else {
-    uncached.add();
     program = compile(graph, roots, donated, device);
     program_cache().insert(graph.key, program);
   }

@@ -196,6 +196,14 @@ def test_this_suite_has_no_cache_of_its_own(metrics, x):
 # --- A folder that the user names ---
 
 
+def test_loading_is_no_compilation(lookups, metrics, x, tmp_path):
+    xr.initialize_cache(tmp_path)
+    for found, samples in ((MISS, 1), (HIT, 0)):
+        assert lookups(lambda: x.tanh()) == found
+        assert (metrics.metric_data("CompileTime") or (0,))[0] == samples
+        assert (metrics.counter_value("UncachedCompile") or 0) == samples
+
+
 def test_programs_are_found_by_what_they_compute(lookups, x, tmp_path):
     xr.initialize_cache(tmp_path)
     assert lookups(lambda: x.tanh() * 2) == MISS
