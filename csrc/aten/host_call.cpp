@@ -248,10 +248,10 @@ void compute(const pjrt::FfiCall& call) {
               result_dtypes.size());
   for (size_t i = 0; i < results.size(); ++i) {
     const at::Tensor target = as_tensor(call.result(i), result_dtypes[i]);
-    TORCH_CHECK(results[i].sizes() == target.sizes() &&
-                    results[i].scalar_type() == target.scalar_type(),
-                "result ", i, " is ", results[i].toString(), results[i].sizes(),
-                " where its meta function said ", target.toString(), target.sizes());
+    TORCH_CHECK(
+        results[i].sizes() == target.sizes() && results[i].scalar_type() == target.scalar_type(),
+        "result ", i, " is ", results[i].toString(), results[i].sizes(),
+        " where its meta function said ", target.toString(), target.sizes());
     target.copy_(results[i]);
   }
 }
