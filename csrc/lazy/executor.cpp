@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -30,10 +31,10 @@ struct Roots {
   Storages storages;
   std::vector<size_t> value_of;  // index into `values` for each storage
   std::vector<ir::Value> values;
-  // Constants that the values began as (LazyStorage::initial_fill). They are made on the host and
+  // Constants that the values began as (LazyStorage::initial_fill). They are made beforehand and
   // given to the program, which is then the one of later steps, where they are device data.
   std::unordered_set<const ir::Node*> inputs;
-  std::vector<ir::Value> fills;  // keeps `inputs` alive
+  std::vector<ir::Value> fills;  // the same, each once
 };
 
 struct ValueHash {
@@ -49,8 +50,7 @@ Roots gather_roots(Storages storages) {
     const ir::Value value = storage->value();
     if (DeviceData::of(value)) continue;
     if (ir::Value fill = storage->initial_fill(); number_of_full(fill)) {
-      roots.inputs.insert(fill.node.get());
-      roots.fills.push_back(std::move(fill));
+      if (roots.inputs.insert(fill.node.get()).second) roots.fills.push_back(std::move(fill));
     }
     const auto [entry, fresh] = seen.emplace(value, roots.values.size());
     if (fresh) roots.values.push_back(value);
@@ -75,18 +75,14 @@ class Launch {
   // Looked up, loaded or compiled. Requires the graph's marks.
   void prepare() { program_ = program_for(graph_, roots_, donated_, device_); }
 
-  Buffers execute() {
+  // `fill` gives the buffer of an input that is no device data.
+  template <class Fill>
+  Buffers execute(const Fill& fill) {
     std::vector<pjrt::Buffer*> arguments;
     arguments.reserve(graph_.parameters.size() + 3);
-    Buffers fills;
     for (ir::Node* leaf : graph_.parameters) {
-      if (is_data(*leaf)) {
-        arguments.push_back(&static_cast<DeviceData*>(leaf->payload())->buffer());
-      } else {
-        const c10::Scalar number = *number_of_full(ir::Value(ir::NodePtr(leaf)));
-        fills.push_back(upload_full(number, leaf->output(), device_));
-        arguments.push_back(fills.back().get());
-      }
+      arguments.push_back(is_data(*leaf) ? &static_cast<DeviceData*>(leaf->payload())->buffer()
+                                         : fill(leaf));
     }
     Buffers outputs = lazy::execute(*program_, std::move(arguments), numbers(), device_);
     for (size_t i = 0; i < donated_.size(); ++i) {
@@ -165,19 +161,56 @@ class Launch {
 
   const c10::Device device_;
   const std::span<const ir::Value> roots_;
-  const std::unordered_set<const ir::Node*>& inputs_;
+  const std::unordered_set<const ir::Node*> inputs_;
   const bool may_donate_;
   ir::Graph graph_;
   std::vector<bool> donated_;
   std::shared_ptr<Program> program_;
 };
 
+// Some values, without a change to anything else.
+Buffers run_alone(c10::Device device, std::span<const ir::Value> values) {
+  std::lock_guard lock(ir::graph_mutex());
+  Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false);
+  launch.prepare();
+  return launch.execute([](ir::Node*) -> pjrt::Buffer* { return nullptr; });
+}
+
+// The buffers of a step's fills. A CPU device takes the host's memory as it is; elsewhere a program
+// of their own makes them all, since a transfer of them would cost more.
+class Fills {
+ public:
+  Fills(c10::Device device, const Roots& roots) : device_(device) {
+    if (roots.fills.empty() || on_host()) return;
+    Buffers made = run_alone(device, roots.fills);
+    for (size_t i = 0; i < made.size(); ++i) {
+      buffers_[roots.fills[i].node.get()] = std::move(made[i]);
+    }
+  }
+
+  pjrt::Buffer* operator()(ir::Node* leaf) {
+    std::unique_ptr<pjrt::Buffer>& buffer = buffers_[leaf];
+    if (!buffer) {
+      const c10::Scalar number = *number_of_full(ir::Value(ir::NodePtr(leaf)));
+      buffer = upload_full(number, leaf->output(), device_);
+    }
+    return buffer.get();
+  }
+
+ private:
+  static bool on_host() { return Runtime::get().client().platform_name() == "cpu"; }
+
+  const c10::Device device_;
+  std::unordered_map<const ir::Node*, std::unique_ptr<pjrt::Buffer>> buffers_;
+};
+
 // Everything pending: what the step overwrites is donated.
 Buffers run(c10::Device device, const Roots& roots) {
+  Fills fills(device, roots);
   std::lock_guard lock(ir::graph_mutex());
   Launch launch(device, roots.values, roots.inputs, /*may_donate=*/true);
   launch.prepare();
-  Buffers buffers = launch.execute();
+  Buffers buffers = launch.execute(std::ref(fills));
   if (auto* recording = current_recording()) {
     recording->push_back(launch.record());
     for (size_t i = 0; i < roots.storages.size(); ++i) {
@@ -186,14 +219,6 @@ Buffers run(c10::Device device, const Roots& roots) {
     }
   }
   return buffers;
-}
-
-// Some values, without a change to anything else.
-Buffers run_alone(c10::Device device, std::span<const ir::Value> values) {
-  std::lock_guard lock(ir::graph_mutex());
-  Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false);
-  launch.prepare();
-  return launch.execute();
 }
 
 // What the storages of `roots` hold while their program is made: promises of its outputs. Device

@@ -31,6 +31,7 @@ __all__ = [
     "REDUCE_MUL",
     "REDUCE_OR",
     "REDUCE_SUM",
+    "XLA_LIB",
     "CoalescingBuckets",
     "DeviceContext",
     "MemoryInfo",
@@ -80,6 +81,9 @@ __all__ = [
     "xla_replication_devices",
     "xrt_world_size",
 ]
+
+# Where operators of the "xla" namespace are defined; programs may add theirs.
+XLA_LIB = torch.library.Library("xla", "DEF")
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
