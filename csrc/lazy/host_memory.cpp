@@ -26,15 +26,18 @@ void return_compilers(double seconds) {
   if (seconds > 1) malloc_trim(0);
 }
 
-void map_large_blocks(int64_t live_bytes) {
+void map_large_blocks() {
   static std::atomic<bool> done{false};
-  constexpr int64_t kManyBytes = int64_t{1} << 30;
-  if (live_bytes < kManyBytes || done.exchange(true)) return;
-  if (!user_set_threshold()) mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  if (done.exchange(true)) return;
+  if (user_set_threshold()) return;
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  malloc_trim(0);
 }
 #else
 void return_compilers(double) {}
-void map_large_blocks(int64_t) {}
+void map_large_blocks() {}
 #endif
+
+bool is_scarce(int64_t live_bytes) { return live_bytes >= int64_t{1} << 28; }
 
 }  // namespace torch_xla::lazy::host_memory

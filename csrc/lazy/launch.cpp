@@ -50,6 +50,16 @@ InFlight& in_flight() {
   return *work;
 }
 
+// A second step in flight would hold results and temporaries beside those of the first. Where
+// memory is the host's and much of it is taken, a launch waits for the one before; its own tracing
+// is over by then.
+void keep_memory_small(c10::Device device) {
+  if (Runtime::get().client().platform_name() != "cpu") return;
+  if (!host_memory::is_scarce(live_bytes(device.index()).now)) return;
+  host_memory::map_large_blocks();
+  wait_device(device);
+}
+
 }  // namespace
 
 std::mutex& launch_mutex() {
@@ -65,6 +75,7 @@ Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
   for (const auto& buffer : uploaded) arguments.push_back(buffer.get());
   pjrt::ExecuteOptions options;
   options.execute_device = Runtime::get().device(device);
+  keep_memory_small(device);
   try {
     return program.executable->execute(arguments, options);
   } catch (const pjrt::Error& error) {
@@ -74,16 +85,11 @@ Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
 }
 
 void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& output) {
-  {
-    std::lock_guard lock(in_flight().mutex);
-    auto& last = in_flight().last;
-    std::erase_if(last, [](const auto& entry) { return entry.second.expired(); });
-    if (last.size() > 64) last.erase(last.begin());
-    last.emplace_back(device.index(), output);
-  }
-  if (Runtime::get().client().platform_name() == "cpu") {
-    host_memory::map_large_blocks(live_bytes(device.index()).now);
-  }
+  std::lock_guard lock(in_flight().mutex);
+  auto& last = in_flight().last;
+  std::erase_if(last, [](const auto& entry) { return entry.second.expired(); });
+  if (last.size() > 64) last.erase(last.begin());
+  last.emplace_back(device.index(), output);
 }
 
 void wait_device(c10::Device device) {
