@@ -350,6 +350,15 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
     inputs.push_back(std::move(data));
   }
 
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (donated_[i] && inputs[i].use_count() != 2) {
+      reason = "a tensor that it overwrites is given to it twice";
+      return std::nullopt;
+    }
+  }
+  // For a step around this one, which is being recorded, this is a program of its own.
+  if (current_recording()) current_recording()->emplace_back();
+
   XlaGenerator& generator = generator_for(std::nullopt, device_);
   uint64_t offset;
   {

@@ -299,3 +299,95 @@ def test_results_share_what_they_shared(device, metrics):
         y.mul_(3)
         assert square.tolist() == [[3, 3], [3, 3]] and tail.tolist() == [3, 3, 3]
     assert replays() > 0
+
+
+def changed_weight(module):
+    module.weight = nn.Parameter(torch.full((1, 1), 7.0, device=module.weight.device))
+
+
+def changed_hook(module):
+    module.register_forward_hook(lambda module, args, result: result * 7)
+
+
+@pytest.mark.parametrize("change", [changed_weight, changed_hook])
+def test_modules_that_change(device, metrics, change):
+    module = nn.Linear(1, 1, bias=False).to(device)
+    nn.init.ones_(module.weight)
+    old = module.weight
+    step = torch_xla.compile(lambda x: module(x).detach(), replay=True)
+    x = torch.ones(1, 1, device=device)
+    assert [step(x).item() for _ in range(5)] == [1.0] * 5
+    assert replays() > 0
+    change(module)
+    assert step(x).item() == 7.0
+    assert old.item() == 1.0
+
+
+def test_submodules_flags_and_numbers(device, metrics):
+    module = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Dropout(0.0)).to(device)
+    nn.init.ones_(module[0].weight)
+    step = torch_xla.compile(lambda x: module(x).detach(), replay=True)
+    x = torch.ones(1, 1, device=device)
+    assert [step(x).item() for _ in range(5)] == [1.0] * 5
+    module[1].p = 1.0
+    assert step(x).item() == 0.0
+    module[1] = nn.Identity()
+    module[0] = nn.Linear(1, 1, bias=False).to(device)
+    nn.init.constant_(module[0].weight, 3.0)
+    assert step(x).item() == 3.0
+
+
+def test_frozen_parameters(device, metrics):
+    module = nn.Linear(1, 1, bias=False).to(device)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+    @torch_xla.compile(replay=True)
+    def step(x):
+        optimizer.zero_grad()
+        (module(x).sum() + x.sum().requires_grad_()).backward()
+        optimizer.step()
+
+    x = torch.ones(1, 1, device=device)
+    for _ in range(5):
+        step(x)
+    assert step.traced_because == ""
+    module.weight.requires_grad_(False)
+    before = module.weight.item()
+    for _ in range(4):
+        step(x)
+    assert module.weight.item() == before
+
+
+def test_lists_and_class_attributes(device, metrics):
+    class Scale:
+        shift = 0.0
+
+    factors, scale = [1.0], Scale()
+    step = torch_xla.compile(lambda x: x * factors[0] + scale.shift, replay=True)
+    x = torch.ones(1, device=device)
+    assert [step(x).item() for _ in range(5)] == [1.0] * 5
+    factors[0] = 2.0
+    assert step(x).item() == 2.0
+    Scale.shift = 1.0
+    assert step(x).item() == 3.0
+
+
+def test_one_tensor_in_two_places(device, metrics):
+    step = torch_xla.compile(lambda x, y: (x.add_(1), y * 2)[1], replay=True)
+    a, b = torch.zeros(3, device=device), torch.zeros(3, device=device)
+    for _ in range(4):
+        assert step(a, b).tolist() == [0.0] * 3
+    assert step(a, a).tolist() == [10.0] * 3
+
+
+def test_steps_within_steps(device, metrics):
+    total = torch.zeros(1, device=device)
+    torch_xla.sync()
+    inner = torch_xla.compile(lambda x: total.add_(x), replay=True)
+    outer = torch_xla.compile(lambda x: inner(x) + 1, replay=True)
+    x = torch.ones(1, device=device)
+    for i in range(10):
+        if i < 4:
+            inner(x)
+        assert outer(x).item() == total.item() + 1
+    assert total.item() == 14.0

@@ -75,6 +75,7 @@ class Replayer:
             results, reason = step.replay.run(tensors)
             if results is not None:
                 self.reason = ""
+                step.attempts = 0
                 return _restore(step, results)
             step.replay = step.last_call = None
         else:
@@ -92,7 +93,10 @@ class Replayer:
     ) -> Any:
         steps.mark()  # so that the recording holds the step's own program only
         closures = steps.closures_run()
-        recorded = _XLAC._RecordedCall(_XLAC._xla_get_default_device(), tensors)
+        try:
+            recorded = _XLAC._RecordedCall(_XLAC._xla_get_default_device(), tensors)
+        except RuntimeError:  # inside another step, or beside one in another thread
+            return self._trace(args, kwargs, "another step is being recorded")
         results = None
         try:
             results = self._run(*args, **kwargs)
@@ -118,7 +122,7 @@ class Replayer:
         step.last_call = None if step.replay is not None else (recorded, others, spec)
         step.spec, step.others, step.reason = spec, others, reason or ""
         self._say(why or step.reason or "it is being recorded")
-        if step.attempts >= _MOST_ATTEMPTS:
+        if step.attempts >= _MOST_ATTEMPTS and step.replay is None:
             step.last_call = None
             _logger.warning(
                 "torch_xla.compile(replay=True): %s is traced at every call: %s",
@@ -162,7 +166,7 @@ def _guard(leaf: Any) -> Any:
 def _guard_place(value: Any) -> Any:
     """What must be equal for a value that a step sees: numbers and text themselves, of optimizers
     their options, of anything else which object it is."""
-    if value is None or isinstance(value, (bool, int, float, complex, str, torch.dtype)):
+    if _is_simple(value):
         return (type(value), value)
     if isinstance(value, torch.Tensor):
         # Contents on the device are inputs of the program, contents on the host are numbers in it.
@@ -193,8 +197,7 @@ def _places(f: Any) -> list[Callable[[], Any]]:
         seen.add(id(value))
         found: list[Callable[[], Any]] = []
         if isinstance(value, torch.nn.Module):
-            # Listed once: a call would spend most of its time on finding them again.
-            places.append(functools.partial(_training_flags, list(value.modules())))
+            places.append(functools.partial(_module_state, value))
         elif isinstance(value, torch.optim.Optimizer):
             places.append(functools.partial(_itself, value))
         elif isinstance(value, types.MethodType):
@@ -211,16 +214,43 @@ def _places(f: Any) -> list[Callable[[], Any]]:
         elif isinstance(value, dict):
             found += [functools.partial(value.get, key) for key in value]
         elif isinstance(value, (list, tuple)):
-            found += [functools.partial(_itself, item) for item in value]
+            places.append(functools.partial(len, value))
+            found += [functools.partial(_item, value, i) for i in range(len(value))]
         elif hasattr(value, "__dict__"):
-            found += [functools.partial(vars(value).get, name) for name in vars(value)]
+            names = [*vars(value), *(n for n, v in vars(type(value)).items() if _is_simple(v))]
+            found += [functools.partial(getattr, value, name, None) for name in names]
         places += found
         pending += [place() for place in found]
     return places
 
 
-def _training_flags(modules: list[torch.nn.Module]) -> tuple:
-    return tuple([module.training for module in modules])
+def _is_simple(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, complex, str, torch.dtype))
+
+
+def _module_state(module: torch.nn.Module) -> tuple:
+    """Of a module and all below it: flags and numbers, and which parameters, buffers, submodules
+    and hooks they have."""
+    state: list[Any] = []
+    for part in module.modules():
+        for value in vars(part).values():
+            if isinstance(value, dict):
+                state.append(len(value))
+                state += map(id, value.values())
+            elif isinstance(value, (tuple, list)):
+                state += map(_guard_place, value)
+            elif _is_simple(value):
+                state += (type(value), value)
+            else:
+                state.append(id(value))
+        for parameter in part._parameters.values():
+            if parameter is not None:
+                state += (parameter.requires_grad, len(parameter._backward_hooks or ()))
+    return tuple(state)
+
+
+def _item(items: list | tuple, index: int) -> Any:
+    return items[index] if index < len(items) else None
 
 
 def _itself(value: Any) -> Any:
