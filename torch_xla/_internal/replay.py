@@ -23,6 +23,8 @@ _logger = logging.getLogger("torch_xla.replay")
 _MOST_STEPS = 16  # with guards of their own, for one function
 _MOST_PLACES = 10_000
 _TENSOR = object()
+_NUMBERS = frozenset((bool, int, float, str, type(None)))
+_DICTS = frozenset((dict, collections.OrderedDict))
 _MOST_ATTEMPTS = 4  # at recording one of them, before it is traced for good
 
 
@@ -230,22 +232,31 @@ def _is_simple(value: Any) -> bool:
 
 def _module_state(module: torch.nn.Module) -> tuple:
     """Of a module and all below it: flags and numbers, and which parameters, buffers, submodules
-    and hooks they have."""
+    and hooks they have. Every call asks, so this goes by exact types first."""
     state: list[Any] = []
-    for part in module.modules():
-        for value in vars(part).values():
-            if isinstance(value, dict):
+    seen: set[int] = set()
+    pending = [module]
+    while pending:
+        part = pending.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        for value in part.__dict__.values():
+            kind = type(value)
+            if kind in _DICTS:
                 state.append(len(value))
-                state += map(id, value.values())
+                if value:
+                    state += map(id, value.values())
+            elif kind in _NUMBERS:
+                state += (kind, value)
             elif isinstance(value, (tuple, list)):
                 state += map(_guard_place, value)
-            elif _is_simple(value):
-                state += (type(value), value)
             else:
-                state.append(id(value))
+                state.append(_guard_place(value) if _is_simple(value) else id(value))
         for parameter in part._parameters.values():
             if parameter is not None:
                 state += (parameter.requires_grad, len(parameter._backward_hooks or ()))
+        pending += part._modules.values()
     return tuple(state)
 
 
