@@ -107,7 +107,6 @@ class Launch {
     for (const ir::Node* leaf : graph_.scalars) {
       record.number_locations.push_back(leaf->location());
     }
-    record.num_results = roots_.size();
     return record;
   }
 
@@ -214,8 +213,7 @@ Buffers run(c10::Device device, const Roots& roots) {
   if (auto* recording = current_recording()) {
     recording->push_back(launch.record());
     for (size_t i = 0; i < roots.storages.size(); ++i) {
-      recording->back().outputs.push_back(
-          {c10::weak_intrusive_ptr<LazyStorage>(roots.storages[i]), roots.value_of[i]});
+      recording->back().outputs.push_back({WeakStorage(roots.storages[i]), roots.value_of[i]});
     }
   }
   return buffers;

@@ -31,7 +31,6 @@ struct LaunchRecord {
   std::vector<ScalarValue> numbers;
   std::vector<ir::Location> number_locations;
   std::vector<Output> outputs;
-  size_t num_results = 0;
 };
 
 // The recording that syncs add to, or null. Guarded by launch_mutex().

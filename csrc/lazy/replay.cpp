@@ -121,7 +121,6 @@ std::shared_ptr<Replay> Replay::make(const RecordedCall& before, const RecordedC
   replay->device_ = now.device_;
   replay->program_ = launch.program;
   replay->donated_ = launch.donated;
-  replay->num_values_ = launch.num_results;
   for (const RecordedCall::Argument& argument : now.arguments_) {
     const at::Tensor& tensor = argument.tensor;
     replay->arguments_.push_back({dim_vector(tensor.sizes()), dim_vector(tensor.strides()),

@@ -119,7 +119,7 @@ class Replay {
   uint64_t seed_ = 0, recorded_offset_ = 0, advance_ = 0;
   std::vector<Output> outputs_;
   std::vector<Result> results_;
-  size_t num_values_ = 0, num_fresh_ = 0;
+  size_t num_fresh_ = 0;
 };
 
 }  // namespace torch_xla::lazy
