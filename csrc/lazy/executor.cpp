@@ -11,6 +11,7 @@
 #include "ir/graph.h"
 #include "lazy/full.h"
 #include "lazy/launch.h"
+#include "lazy/look.h"
 #include "lazy/metrics.h"
 #include "lazy/program.h"
 #include "lazy/recording.h"
@@ -325,6 +326,23 @@ class Isolation {
   std::exception_ptr first_;
 };
 
+void check_may_execute() {
+  TORCH_CHECK(allow_execution(),
+              "a sync is not allowed here: execution was turned off "
+              "(torch_xla.compile(full_graph=True) or _set_allow_execution(False))");
+}
+
+// `value` alone; whatever else is pending stays so.
+std::shared_ptr<DeviceData> compute_alone(const ir::Value& value, c10::Device device) {
+  pjrt::check_not_forked();
+  std::lock_guard one_sync(launch_mutex());
+  check_may_execute();
+  // No step can be launched again whose Python decides by what it reads.
+  if (auto* recording = current_recording()) recording->emplace_back();
+  return std::make_shared<DeviceData>(device, value.node->location(),
+                                      std::move(run_alone(device, std::span(&value, 1)).front()));
+}
+
 }  // namespace
 
 void sync(c10::Device device, bool wait) {
@@ -333,9 +351,7 @@ void sync(c10::Device device, bool wait) {
   const Roots roots = gather_roots(LazyStorage::all_pending(device.index()));
   Promises promises;
   if (!roots.values.empty()) {
-    TORCH_CHECK(allow_execution(),
-                "a sync is not allowed here: execution was turned off "
-                "(torch_xla.compile(full_graph=True) or _set_allow_execution(False))");
+    check_may_execute();
     Runtime::get();  // Before anything changes: no device, no loss.
     promises = put_promises(device, roots);
     try {
@@ -353,29 +369,30 @@ void sync(c10::Device device, bool wait) {
 }
 
 std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
-  if (!DeviceData::of(value)) {
-    // Held by a storage, so that the sync computes it with everything else that is pending.
-    const ir::ShapeRef shape = value.shape();
-    auto holder = c10::make_intrusive<LazyStorage>(device, shape.type, stablehlo::Dims(shape.dims),
-                                                   stablehlo::Dims());
-    holder->set_value(std::move(value));
-    try {
-      sync(device);
-    } catch (...) {
-      if (!allow_execution()) throw;
-      // Another pending tensor may be to blame; this one can be had without it.
-      if (holder->pending()) {
-        std::lock_guard one_sync(launch_mutex());
-        const ir::Value own = holder->value();
-        auto data = std::make_shared<DeviceData>(device, own.node->location());
-        data->fulfil(std::move(run_alone(device, std::span(&own, 1)).front()));
-        return data;
-      }
-      if (DeviceData* data = DeviceData::of(holder->value()); !data || !data->failed()) throw;
-    }
-    return std::static_pointer_cast<DeviceData>(holder->value().node->shared_payload());
+  if (DeviceData::of(value)) {
+    return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
   }
-  return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
+  if (is_look(value)) {
+    try {
+      return compute_alone(value, device);
+    } catch (const std::exception&) {
+      // The sync meets the same error, and tells which tensors it is the end of.
+    }
+  }
+  // Held by a storage, so that the sync computes it with everything else that is pending.
+  const ir::ShapeRef shape = value.shape();
+  auto holder = c10::make_intrusive<LazyStorage>(device, shape.type, stablehlo::Dims(shape.dims),
+                                                 stablehlo::Dims());
+  holder->set_value(std::move(value));
+  try {
+    sync(device);
+  } catch (...) {
+    if (!allow_execution()) throw;
+    // Another pending tensor may be to blame; this one can be had without it.
+    if (holder->pending()) return compute_alone(holder->value(), device);
+    if (DeviceData* data = DeviceData::of(holder->value()); !data || !data->failed()) throw;
+  }
+  return std::static_pointer_cast<DeviceData>(holder->value().node->shared_payload());
 }
 
 std::string stablehlo_text(std::span<const ir::Value> roots) {

@@ -24,9 +24,9 @@ namespace torch_xla::lazy {
 // and throws if computing them failed.
 void sync(c10::Device device, bool wait = false);
 
-// Makes sure `value` is on the device: syncs when it is not. Returns its device data; throws its
-// error when it failed. Hand the value over: whatever else refers to it keeps what it is computed
-// from from being donated.
+// Makes sure `value` is on the device: when it is not, syncs, or computes it alone if it is but a
+// look (look.h). Returns its device data; throws its error when it failed. Hand the value over:
+// whatever else refers to it keeps what it is computed from from being donated.
 std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device);
 
 // The StableHLO text of the program that computes `roots`.

@@ -23,7 +23,7 @@ def case(request) -> Case:
 
 def programs(case: Case) -> int:
     """How many a training loop may compile: all steps are one program, the first too, which makes
-    the optimizer's state; a model that reads values back cuts it there."""
+    the optimizer's state; each value that a model reads back is one of its own."""
     return 1 + case.looks
 
 

@@ -23,7 +23,7 @@ class Case:
     model: nn.Module
     batch: Batch
     loss: Callable[[nn.Module, Batch], torch.Tensor]
-    looks: int = 0  # how often the model itself reads a value back in a step
+    looks: int = 0  # different values that the model itself reads back in a step
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -223,7 +223,7 @@ def language_model_batch(vocabulary: int) -> Batch:
 def padded(case: Case, looks: int) -> Case:
     """The same with a mask over the end of the second sequence.
 
-    transformers looks whether masks hide anything at all: a read, which ends a program.
+    transformers looks whether masks hide anything at all: a read, which is a program of its own.
     """
     mask = torch.ones(2, 12, dtype=torch.int64)
     mask[1, 9:] = 0
@@ -293,4 +293,4 @@ def bert_padded() -> Case:
 
 @case
 def llama_padded() -> Case:
-    return padded(llama(), looks=2)  # a causal mask may hide nothing in two ways
+    return padded(llama(), looks=1)  # two looks, at the same thing
