@@ -1,0 +1,75 @@
+"""What the runs over PyTorch's databases do not compare, each with its reason."""
+
+from __future__ import annotations
+
+# Cases that are passed over: name of the entry (a pattern), dtypes and variants ("*": all), reason.
+PASSED_OVER: list[tuple[str, str, str, str]] = [
+    (
+        "as_strided_partial_views",
+        "*",
+        "*",
+        "its samples are views of one storage, which copies to another device do not share",
+    ),
+    ("jiterator_*", "*", "*", "CUDA source code, which CPU cannot run either"),
+]
+
+# Operators whose results are drawn: their dtypes, sizes and strides are compared, not their values.
+DRAWN = {
+    "bernoulli",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "multinomial",
+    "nn.functional.alpha_dropout",
+    "nn.functional.dropout",
+    "nn.functional.dropout2d",
+    "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout",
+    "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d",
+    "nn.functional.multi_head_attention_forward",
+    "nn.functional.rrelu",
+    "nn.functional.scaled_dot_product_attention",
+    "normal",
+    "normal.number_mean",
+    "normal.in_place",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "uniform",
+}
+
+# Operators whose results have no defined contents.
+UNDEFINED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+}
+
+# Operators that make tensors from nothing: the device is an argument.
+FACTORIES = {
+    "arange",
+    "empty",
+    "empty_permuted",
+    "empty_strided",
+    "eye",
+    "full",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "randint",
+    "randn",
+    "scalar_tensor",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+}
