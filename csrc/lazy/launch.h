@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <bit>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,7 +25,11 @@ struct ScalarValue {
   ir::ScalarClass kind = ir::ScalarClass::kI64;
   double real = 0;
   int64_t integer = 0;
-  bool operator==(const ScalarValue&) const = default;
+  // The same to the last bit: -0.0 is not 0.0, and a NaN equals itself.
+  bool operator==(const ScalarValue& other) const {
+    return kind == other.kind && integer == other.integer &&
+           std::bit_cast<uint64_t>(real) == std::bit_cast<uint64_t>(other.real);
+  }
 };
 
 // Starts the program on the device; `arguments` are its parameters without the numbers, which

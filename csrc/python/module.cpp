@@ -31,5 +31,6 @@ PYBIND11_MODULE(_XLAC, module) {
   torch_xla::python::bind_metrics(module);
   torch_xla::python::bind_random(module);
   torch_xla::python::bind_locations(module);
+  torch_xla::python::bind_guards(module);
   torch_xla::python::bind_decompositions();
 }

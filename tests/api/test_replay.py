@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -391,3 +393,131 @@ def test_steps_within_steps(device, metrics):
             inner(x)
         assert outer(x).item() == total.item() + 1
     assert total.item() == 14.0
+
+
+class Settings:
+    scale = 2.0
+
+    def __init__(self):
+        self.shift = 1.0
+        self.more = {"bias": 0.0, "all": [3.0]}
+
+
+def test_objects_and_what_hangs_on_them(device, metrics):
+    settings = Settings()
+    step = torch_xla.compile(
+        lambda x: (
+            x * settings.scale + settings.shift + settings.more["bias"] + settings.more["all"][0]
+        ),
+        replay=True,
+    )
+    x = torch.ones(1, device=device)
+    assert [step(x).item() for _ in range(5)] == [6.0] * 5
+    assert step.traced_because == ""
+    settings.scale = 3.0  # covers the class's
+    assert step(x).item() == 7.0
+    settings.more["all"][0] = 4.0
+    assert step(x).item() == 8.0
+    settings.more["bias"] = -1.0
+    assert step(x).item() == 7.0
+    settings = Settings()  # another object is looked into, too
+    assert [step(x).item() for _ in range(5)] == [6.0] * 5
+    assert step.traced_because == ""
+    settings.shift = 2.0
+    assert step(x).item() == 7.0
+
+
+def test_objects_that_die_are_not_mistaken_for_new_ones(device, metrics):
+    """Functions made anew tend to get the address of the one before."""
+    factor = None
+
+    def scale(number):
+        return lambda x: x * number
+
+    step = torch_xla.compile(lambda x: factor(x), replay=True)
+    x = torch.ones(1, device=device)
+    for number in range(12):
+        factor = scale(float(number))
+        assert [step(x).item() for _ in range(4)] == [float(number)] * 4
+        factor = None
+
+
+def test_numbers_of_inner_functions_and_defaults(device, metrics):
+    global inner_factor
+
+    def step(x, shift=[0.0]):  # noqa: B006
+        return sum(y * inner_factor for y in [x]) + shift[0]
+
+    inner_factor = 2.0
+    replayed = torch_xla.compile(step, replay=True)
+    x = torch.ones(1, device=device)
+    assert [replayed(x).item() for _ in range(5)] == [2.0] * 5
+    assert replayed.traced_because == ""
+    inner_factor = 3.0
+    assert replayed(x).item() == 3.0
+    step.__defaults__[0][0] = 1.0
+    assert replayed(x).item() == 4.0
+
+
+def test_zero_has_a_sign_and_nan_equals_itself(device, metrics):
+    number = 0.0
+    step = torch_xla.compile(lambda x: torch.copysign(x, number), replay=True)
+    x = torch.ones(1, device=device)
+    assert [step(x).item() for _ in range(5)] == [1.0] * 5
+    number = -0.0
+    assert step(x).item() == -1.0
+    number = float("nan")
+    for _ in range(4):
+        step(x)
+    assert step.traced_because == ""
+
+
+def test_arrays_of_the_host_are_no_guards(device, metrics):
+    numpy = pytest.importorskip("numpy")
+    step = torch_xla.compile(lambda x, numbers: x * float(numbers[0]), replay=True)
+    x, numbers = torch.ones(1, device=device), numpy.ones(1)
+    for i in range(5):
+        numbers[0] = i
+        assert step(x, numbers).item() == i
+    assert "cannot be compared" in step.traced_because
+
+
+def test_buffers_of_a_module_on_the_host(device, metrics):
+    module = nn.Linear(1, 1, bias=False).to(device)
+    nn.init.ones_(module.weight)
+    module.register_buffer("factor", torch.tensor(2.0))
+    step = torch_xla.compile(lambda x: (module(x) * module.factor.item()).detach(), replay=True)
+    x = torch.ones(1, 1, device=device)
+    assert [step(x).item() for _ in range(5)] == [2.0] * 5
+    assert step.traced_because == ""
+    module.factor.fill_(3.0)
+    assert step(x).item() == 3.0
+
+
+def test_more_steps_than_are_kept(device, metrics):
+    step = torch_xla.compile(lambda x, k: x * k, replay=True)
+    x = torch.ones(1, device=device)
+    for _ in range(4):
+        for k in range(20):
+            assert step(x, float(k)).item() == k
+    before = replays()
+    for _ in range(4):
+        for k in (1.0, 2.0):
+            assert step(x, k).item() == k
+    assert replays() >= before + 2
+
+
+def test_loggers_are_not_watched(device, metrics):
+    log = logging.getLogger("test_loggers_are_not_watched")
+
+    def body(x):
+        log.debug("traced")
+        return x + 1
+
+    step = torch_xla.compile(body, replay=True)
+    x = torch.ones(1, device=device)
+    for _ in range(5):
+        step(x)
+        logging.getLogger("another").info("more")
+        log.setLevel(log.level + 1)
+    assert step.traced_because == ""

@@ -56,6 +56,8 @@ def closures_run() -> int:
 
 def run_waiting_closures() -> None:
     """Ends the step if closures wait for that."""
+    if not any(c.closures or c.async_closures for c in _contexts.by_device.values()):
+        return
     current = context()
     if current.closures or current.async_closures:
         mark()
