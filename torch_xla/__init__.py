@@ -13,7 +13,7 @@ Example:
     12.0
 """
 
-from torch_xla import _serialization, _settings, _xla_module
+from torch_xla import _dynamo, _serialization, _settings, _xla_module  # noqa: F401
 from torch_xla._api import (
     compile,
     device,
@@ -27,13 +27,14 @@ from torch_xla._api import (
     sync,
 )
 from torch_xla._extension import _XLAC
-from torch_xla._internal import optimizers
+from torch_xla._internal import dynamo, optimizers
 from torch_xla.version import __version__
 
 _settings.apply()
 _xla_module.register()
 _serialization.register()
 optimizers.register()
+dynamo.register()
 
 from torch_xla import core, debug, distributed, experimental, runtime, utils  # noqa: E402
 from torch_xla.core import xla_model  # noqa: E402, F401

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "ir/graph.h"
+#include "lazy/capture.h"
 #include "lazy/full.h"
 #include "lazy/launch.h"
 #include "lazy/look.h"
@@ -347,6 +348,7 @@ std::shared_ptr<DeviceData> compute_alone(const ir::Value& value, c10::Device de
 
 void sync(c10::Device device, bool wait) {
   pjrt::check_not_forked();
+  check_not_capturing();  // before the lock, which the capture holds
   std::lock_guard one_sync(launch_mutex());
   const Roots roots = gather_roots(LazyStorage::all_pending(device.index()));
   Promises promises;
@@ -372,6 +374,7 @@ std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
   if (DeviceData::of(value)) {
     return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
   }
+  check_not_capturing();
   if (is_look(value)) {
     try {
       return compute_alone(value, device);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ir/lowering.h"
+#include "lazy/capture.h"
 #include "lazy/runtime.h"
 
 namespace torch_xla::lazy {
@@ -64,8 +65,9 @@ XlaGenerator* XlaGenerator::clone_impl() const {
 }
 
 ir::Value XlaGenerator::next_state(int64_t count) {
-  uint64_t seed, start;
-  {
+  Capture* capture = Capture::current();
+  uint64_t seed = 0, start = 0;
+  if (!capture) {
     // Not held while nodes are made: that may take the GIL, which torch holds when it locks this.
     std::lock_guard lock(mutex_);
     seed = seed_;
@@ -73,11 +75,11 @@ ir::Value XlaGenerator::next_state(int64_t count) {
     offset_ += static_cast<uint64_t>(count);
   }
   const ir::ElementType word = ir::ElementType::kU64;
+  const ir::Value key = ir::scalar(static_cast<int64_t>(seed), word);
+  const ir::Value counter = ir::scalar(static_cast<int64_t>(start), word);
+  if (capture) capture->note_draw(*this, key, counter, count);
   const int64_t two[] = {2};
-  return ir::Node::make(
-      kRngState,
-      {ir::scalar(static_cast<int64_t>(seed), word), ir::scalar(static_cast<int64_t>(start), word)},
-      {}, ir::ShapeRef{word, two});
+  return ir::Node::make(kRngState, {key, counter}, {}, ir::ShapeRef{word, two});
 }
 
 at::Generator make_generator(c10::DeviceIndex device) {

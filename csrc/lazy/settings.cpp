@@ -14,6 +14,7 @@ struct Settings {
   std::string precision = "default";
   std::string graph_name = "SyncTensorsGraph";
   std::atomic<bool> allow_execution{true};
+  std::atomic<uint64_t> version{0};
 };
 
 Settings& settings() {
@@ -26,6 +27,7 @@ Settings& settings() {
 void set_compile_overrides(std::map<std::string, pjrt::Option> overrides) {
   std::lock_guard lock(settings().mutex);
   settings().overrides = std::move(overrides);
+  ++settings().version;
 }
 
 std::map<std::string, pjrt::Option> compile_overrides() {
@@ -38,12 +40,15 @@ void set_matmul_precision(const std::string& precision) {
               "matmul precision must be 'default', 'high' or 'highest', got '", precision, "'");
   std::lock_guard lock(settings().mutex);
   settings().precision = precision;
+  ++settings().version;
 }
 
 std::string matmul_precision() {
   std::lock_guard lock(settings().mutex);
   return settings().precision;
 }
+
+uint64_t settings_version() { return settings().version; }
 
 void set_graph_name(std::string name) {
   std::lock_guard lock(settings().mutex);

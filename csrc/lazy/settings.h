@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -16,6 +17,9 @@ std::map<std::string, pjrt::Option> compile_overrides();
 // "default", "high" or "highest". Throws c10::Error for anything else.
 void set_matmul_precision(const std::string& precision);
 std::string matmul_precision();
+
+// Changes whenever one of the above is set, so that a program kept elsewhere is known to be old.
+uint64_t settings_version();
 
 // The name given to programs compiled from here on; no part of their identity.
 void set_graph_name(std::string name);

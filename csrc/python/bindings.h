@@ -18,6 +18,7 @@ void bind_tensors(py::module_& module);
 void bind_metrics(py::module_& module);
 void bind_random(py::module_& module);
 void bind_locations(py::module_& module);
+void bind_compiled_graphs(py::module_& module);
 void bind_guards(py::module_& module);
 void bind_decompositions();
 

@@ -31,6 +31,7 @@ PYBIND11_MODULE(_XLAC, module) {
   torch_xla::python::bind_metrics(module);
   torch_xla::python::bind_random(module);
   torch_xla::python::bind_locations(module);
+  torch_xla::python::bind_compiled_graphs(module);
   torch_xla::python::bind_guards(module);
   torch_xla::python::bind_decompositions();
 }

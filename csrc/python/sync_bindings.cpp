@@ -2,8 +2,6 @@
 
 #include "lazy/executor.h"
 
-#include <torch/csrc/Exceptions.h>
-
 #include "aten/cpu_kernels.h"
 #include "lazy/metrics.h"
 #include "lazy/persistent_cache.h"
@@ -14,25 +12,11 @@
 #include "lazy/settings.h"
 #include "lazy/storage.h"
 #include "python/bindings.h"
+#include "python/syncing.h"
 #include "python/text.h"
 
 namespace torch_xla::python {
 namespace {
-
-// Runs what may sync without the GIL. The Python line that asked is noted first, for which the GIL
-// is needed; warnings on the way become Python's.
-template <class Function>
-void syncing(const Function& function) {
-  ir::current_location();
-  torch::PyWarningHandler warnings;
-  try {
-    py::gil_scoped_release no_gil;
-    function();
-  } catch (...) {
-    warnings.set_in_exception();
-    throw;
-  }
-}
 
 void step_marker(const std::string& device, const std::vector<std::string>& devices, bool wait,
                  bool reset_scope) {

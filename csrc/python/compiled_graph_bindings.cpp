@@ -1,0 +1,41 @@
+// Graphs that are traced once and launched from then on (torch.compile).
+
+#include "lazy/capture.h"
+#include "lazy/compiled_graph.h"
+#include "python/bindings.h"
+#include "python/syncing.h"
+
+namespace torch_xla::python {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+std::unique_ptr<lazy::Capture> begin_capture(const std::string& device, const Tensors& inputs) {
+  std::unique_ptr<lazy::Capture> capture;
+  syncing([&] { capture = std::make_unique<lazy::Capture>(parse_device(device), inputs); });
+  return capture;
+}
+
+std::optional<Tensors> run(lazy::CompiledGraph& graph, const Tensors& inputs) {
+  std::optional<Tensors> results;
+  syncing([&] { results = graph.run(inputs); });
+  return results;
+}
+
+}  // namespace
+
+void bind_compiled_graphs(py::module_& m) {
+  py::class_<lazy::Capture>(m, "_Capture",
+                            "The calling thread traces a graph from stand-ins of its inputs, from "
+                            "here to `finish` or `cancel`.")
+      .def(py::init(&begin_capture), py::arg("device"), py::arg("inputs"))
+      .def_property_readonly("stand_ins", &lazy::Capture::stand_ins)
+      .def("finish", &lazy::Capture::finish, py::arg("results"), WithoutGil())
+      .def("cancel", &lazy::Capture::cancel, WithoutGil());
+  py::class_<lazy::CompiledGraph, std::shared_ptr<lazy::CompiledGraph>>(m, "_CompiledGraph")
+      .def("run", run, py::arg("inputs"),
+           "Launches the graph; None when an input is not like the one captured.")
+      .def_property_readonly("written_inputs", &lazy::CompiledGraph::written_inputs);
+}
+
+}  // namespace torch_xla::python
