@@ -58,11 +58,12 @@ XlaValue scatter_with(Builder& b, XlaValue x, XlaValue indices, XlaValue updates
 }  // namespace
 
 std::optional<int64_t> known_outside(const Value& index, int64_t low, int64_t size) {
-  const std::optional<lazy::Range> range = lazy::known_range(index);
-  if (!range) return std::nullopt;
-  if (range->greatest >= size) return range->greatest;
-  if (range->least < low) return range->least;
-  return std::nullopt;
+  std::optional<lazy::Range> range = lazy::known_range(index);
+  const auto is_inside = [&] { return low <= range->least && range->greatest < size; };
+  if (!range || is_inside()) return std::nullopt;
+  range = lazy::exact_range(index);
+  if (!range || is_inside()) return std::nullopt;
+  return range->greatest >= size ? range->greatest : range->least;
 }
 
 XlaValue combined(Builder& b, Combine combine, XlaValue old, XlaValue update) {

@@ -186,11 +186,17 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const at::Te
 
 // CPU's error, where the labels came from the host; computed ones are masked.
 void check_labels(const at::Tensor& target, int64_t classes, int64_t ignore_index) {
-  const std::optional<lazy::Range> range = lazy::known_range(value_of(target));
-  if (!range) return;
-  for (int64_t label : {range->least, range->greatest}) {
-    TORCH_CHECK_INDEX(label == ignore_index || (label >= 0 && label < classes), "Target ", label,
-                      " is out of bounds.");
+  const auto wrong = [&](const std::optional<lazy::Range>& range) -> std::optional<int64_t> {
+    if (!range) return std::nullopt;
+    for (int64_t label : {range->least, range->greatest}) {
+      if (label != ignore_index && (label < 0 || label >= classes)) return label;
+    }
+    return std::nullopt;
+  };
+  const Value labels = value_of(target);
+  if (!wrong(lazy::known_range(labels))) return;
+  if (const auto label = wrong(lazy::exact_range(labels))) {
+    TORCH_CHECK_INDEX(false, "Target ", *label, " is out of bounds.");
   }
 }
 

@@ -48,9 +48,10 @@ XlaValue recurrence(Builder& b, XlaValue x, XlaValue n, XlaValue first, XlaValue
   return b.select(b.lt(n, zero), zero, b.select(b.lt(n, one), one, last));
 }
 
-// C's conversion to an integer.
+// C's conversion to a 64-bit integer; what does not fit becomes the least one: negative.
 XlaValue truncated(Builder& b, XlaValue n) {
-  return b.select(b.lt(n, b.zeros_like(n)), b.ceil(n), b.floor(n));
+  const XlaValue whole = b.select(b.lt(n, b.zeros_like(n)), b.ceil(n), b.floor(n));
+  return b.select(b.lt(b.abs(n), b.full_like(n, 0x1p63)), whole, b.full_like(n, -1));
 }
 
 XlaValue nothing(Builder& b, XlaValue x) { return b.constant(ElementType::kPred, x.dims(), false); }

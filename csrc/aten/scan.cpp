@@ -95,32 +95,44 @@ Values scan(Builder& b, const Values& xs, int64_t dim, const Combine& combine) {
   return result;
 }
 
-// --- logcumsumexp: log(exp(a) + exp(b)) as max + log1p(exp(min - max)) ---
+// --- logcumsumexp ---
 
 XlaValue log_add_exp(Builder& b, XlaValue x, XlaValue y) {
-  if (stablehlo::is_complex(x.element_type())) {
-    // The larger real part leads; its imaginary part is not wrapped.
-    const XlaValue first = b.ge(b.real(x), b.real(y));
-    const XlaValue low = b.select(first, y, x), high = b.select(first, x, y);
-    const XlaValue sum = b.add(high, b.log_plus_one(b.exponential(b.subtract(low, high))));
-    return b.select(b.is_finite(b.real(high)), sum, high);
-  }
-  const XlaValue low = b.minimum(x, y), high = b.maximum(x, y);
+  // The larger real part leads; its imaginary part is not wrapped.
+  const XlaValue first = b.ge(b.real(x), b.real(y));
+  const XlaValue low = b.select(first, y, x), high = b.select(first, x, y);
   const XlaValue sum = b.add(high, b.log_plus_one(b.exponential(b.subtract(low, high))));
-  // Equal infinities: their difference is NaN, their sum is not.
-  return b.select(b.or_(b.ne(low, high), b.is_finite(low)), sum, high);
+  return b.select(b.is_finite(b.real(high)), sum, high);
 }
 
-const Op kLogcumsumexp{"aten::_logcumsumexp", [](Lowering& l, const Node& n) -> Results {
-                         Builder& b = l.builder();
-                         const ElementType type = n.output().type;
-                         const XlaValue x =
-                             at_least_one_dim(l.operand(0, stablehlo::opmath_type(type)));
-                         const Combine each = [&](const Values& left, const Values& right) {
-                           return Values{log_add_exp(b, left[0], right[0])};
-                         };
-                         return as_output(l, n, scan(b, {x}, n.attributes().integer(), each)[0]);
-                       }};
+// {m, s} stands for log(s exp(m)) with m the greatest so far: rounded once, in the end, however
+// large m is.
+Values add_scaled(Builder& b, const Values& left, const Values& right) {
+  const XlaValue high = b.maximum(left[0], right[0]), one = b.ones_like(high);
+  const auto scaled = [&](const Values& part) {
+    const XlaValue factor = b.exponential(b.subtract(part[0], high));
+    return b.multiply(part[1], b.select(b.eq(part[0], high), one, factor));  // infinities are equal
+  };
+  return {high, b.add(scaled(left), scaled(right))};
+}
+
+const Op kLogcumsumexp{
+    "aten::_logcumsumexp", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      const int64_t dim = n.attributes().integer();
+      const XlaValue x = at_least_one_dim(l.operand(0, stablehlo::opmath_type(n.output().type)));
+      if (stablehlo::is_complex(x.element_type())) {
+        const Combine each = [&](const Values& left, const Values& right) {
+          return Values{log_add_exp(b, left[0], right[0])};
+        };
+        return as_output(l, n, scan(b, {x}, dim, each)[0]);
+      }
+      const Values all = scan(b, {x, b.ones_like(x)}, dim, [&](const Values& y, const Values& z) {
+        return add_scaled(b, y, z);
+      });
+      const XlaValue sum = b.add(all[0], b.log(all[1]));
+      return as_output(l, n, b.select(b.is_finite(all[0]), sum, all[0]));
+    }};
 
 at::Tensor logcumsumexp(const at::Tensor& self, int64_t dim) {
   dim = at::maybe_wrap_dim(dim, self.dim());

@@ -25,7 +25,7 @@ struct Sorted {
   XlaValue values, positions;
 };
 
-// Stable, as torch's sort on CPU always is.
+// Stable.
 Sorted sorted(Builder& b, XlaValue x, int64_t dim, bool descending) {
   const ElementType type = x.element_type();
   if (type == ElementType::kPred) x = b.convert(x, ElementType::kU8);
@@ -80,13 +80,6 @@ void check_orderable(const char* name, const at::Tensor& self) {
   TORCH_CHECK(!self.is_complex(), name, "(): does not support complex dtypes on XLA");
 }
 
-Values<2> sort(Infer<at::meta::structured_sort_stable, 2>&, const at::Tensor& self,
-               std::optional<bool>, int64_t dim, bool descending) {
-  check_orderable("sort", self);
-  dim = wrap(dim, self);
-  return sort_node(self, dim, descending, 0, size_along(self, dim), self.sizes());
-}
-
 // Torch's own selection of values and positions, where programs can call it (else null): it need
 // not sort everything, and which of equal elements it finds is its own affair.
 ir::NodePtr selection(const char* op, const torch::jit::Stack& arguments, const at::Tensor& self,
@@ -95,6 +88,22 @@ ir::NodePtr selection(const char* op, const torch::jit::Stack& arguments, const 
   const std::array<ShapeRef, 2> shapes{ShapeRef{element_type(self), span_of(sizes)},
                                        ShapeRef{ElementType::kS64, span_of(sizes)}};
   return host_node(op, arguments, shapes);
+}
+
+// Where equal elements may change places, CPU's sort moves them in rows of more than 16 elements.
+constexpr int64_t kAlwaysStable = 16;
+
+Values<2> sort(Infer<at::meta::structured_sort_stable, 2>&, const at::Tensor& self,
+               std::optional<bool> stable, int64_t dim, bool descending) {
+  check_orderable("sort", self);
+  const int64_t size = size_along(self, wrap(dim, self));
+  if (!stable.value_or(false) && size > kAlwaysStable) {
+    const torch::jit::Stack arguments{self, stable, dim, descending};
+    if (const auto node = selection("aten::sort.stable", arguments, self, self.sizes())) {
+      return {Value(node, 0), Value(node, 1)};
+    }
+  }
+  return sort_node(self, wrap(dim, self), descending, 0, size, self.sizes());
 }
 
 Values<2> topk(Infer<at::meta::structured_topk, 2>& it, const at::Tensor& self, int64_t k,

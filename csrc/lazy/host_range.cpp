@@ -5,6 +5,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "lazy/transfer.h"
+
 namespace torch_xla::lazy {
 namespace {
 
@@ -42,6 +44,12 @@ Range range_of(const at::Tensor& cpu) {
   return {least, greatest};
 }
 
+// Of an int64 tensor or another of integers, not empty.
+Range range_of(const at::Tensor& cpu) {
+  return cpu.scalar_type() == at::kInt ? range_of<int32_t>(cpu)
+                                       : range_of<int64_t>(cpu.to(at::kLong));
+}
+
 // Ops whose result has no element that their one operand has not.
 bool selects(const ir::Node& node) {
   const std::string_view name = node.op().name;
@@ -52,33 +60,48 @@ bool selects(const ir::Node& node) {
           name == "aten::permute" || name == "aten::as_strided");
 }
 
+// The data that `value` is a view, copy or cast of, if any. `reached` becomes false where a view
+// may leave elements out.
+const DeviceData* origin(const ir::Value& value, bool* reached = nullptr) {
+  const ir::Node* node = value.node.get();
+  while (node && selects(*node)) {
+    if (reached && (node->output().num_elements() < node->operand(0).shape().num_elements() ||
+                    node->op().name == std::string_view("aten::as_strided"))) {
+      *reached = false;
+    }
+    node = node->operand(0).node.get();
+  }
+  if (!node || !node->payload()) return nullptr;
+  return DeviceData::of(ir::Value(ir::NodePtr(const_cast<ir::Node*>(node))));
+}
+
 }  // namespace
 
 void remember_range(const at::Tensor& cpu, const std::shared_ptr<DeviceData>& data) {
-  if (cpu.numel() == 0) return;
-  Range range;
-  if (cpu.scalar_type() == at::kLong) {
-    range = range_of<int64_t>(cpu);
-  } else if (cpu.scalar_type() == at::kInt) {
-    range = range_of<int32_t>(cpu);
-  } else {
-    return;
-  }
+  if (cpu.numel() == 0 || (cpu.scalar_type() != at::kLong && cpu.scalar_type() != at::kInt)) return;
+  const Range range = range_of(cpu);
   std::lock_guard lock(table().mutex);
   table().sweep();
   table().entries[data.get()] = {data, range};
 }
 
 std::optional<Range> known_range(const ir::Value& value) {
-  const ir::Node* node = value.node.get();
-  while (node && selects(*node)) node = node->operand(0).node.get();
-  if (!node || !node->payload()) return std::nullopt;
-  const DeviceData* data = DeviceData::of(ir::Value(ir::NodePtr(const_cast<ir::Node*>(node))));
+  bool reached = true;
+  const DeviceData* data = origin(value, &reached);
   if (!data) return std::nullopt;
   std::lock_guard lock(table().mutex);
   const auto entry = table().entries.find(data);
   if (entry == table().entries.end() || entry->second.data.expired()) return std::nullopt;
-  return entry->second.range;
+  Range range = entry->second.range;
+  range.reached = reached;
+  return range;
+}
+
+std::optional<Range> exact_range(const ir::Value& value) {
+  const std::optional<Range> range = known_range(value);
+  if (!range || range->reached) return range;
+  const at::Tensor cpu = download(value, origin(value)->device());
+  return cpu.numel() == 0 ? std::nullopt : std::optional(range_of(cpu));
 }
 
 }  // namespace torch_xla::lazy

@@ -187,3 +187,15 @@ def test_what_the_host_knows_is_checked_at_the_call(call):
         call(x, outside)
     with pytest.raises(expected.type):
         call(x.to(DEVICE), outside.to(DEVICE))
+
+
+def test_elements_that_a_view_leaves_out_are_not_checked():
+    x = torch.arange(12.0).view(3, 4)
+    numbers = torch.tensor([[0, 99], [2, 99], [1, -99]])
+    on_device = numbers.to(DEVICE)
+    picked = x.to(DEVICE).index_select(0, on_device[:, 0])
+    assert torch.equal(picked.cpu(), x.index_select(0, numbers[:, 0]))
+    labels = on_device.t()[0]
+    assert torch.equal(F.nll_loss(x.to(DEVICE), labels).cpu(), F.nll_loss(x, numbers[:, 0]))
+    with pytest.raises(IndexError):
+        x.to(DEVICE).index_select(0, on_device[:, 1])

@@ -44,3 +44,10 @@ def test_nan_and_infinities():
     check_call(lambda x: (torch.cummax(x, 0), torch.cummin(x, 0)), (x,))
     y = torch.tensor([-inf, -inf, 1.0, 2.0, inf, inf, 3.0])
     check_call(lambda y: (torch.logcumsumexp(y, 0), torch.cumsum(y, 0)), (y,))
+
+
+def test_logcumsumexp_of_large_numbers():
+    x = torch.tensor([[-1e4, 9999.0, 1e4, 9998.5, 1e4], [3e38, -3e38, 3e38, 0.0, 1.0]])
+    check_call(lambda x: torch.logcumsumexp(x, 1), (x,))
+    x = (x[:1] + torch.rand(1, 5)).requires_grad_()
+    check_call(lambda x: torch.logcumsumexp(x, 1), (x,))

@@ -108,3 +108,10 @@ def test_edges():
         check_call(getattr(torch.special, name), (a, b))
         check_call(getattr(torch.special, name), (a.double(), b.double()))
     check_call(torch.special.zeta, (torch.tensor([[1.0], [0.5], [3.0], [2.5]]), x))
+
+
+def test_polynomials_of_no_degree():
+    x = torch.tensor([0.5, -2.0, 3.0])[:, None]
+    degrees = torch.tensor([float("nan"), float("inf"), -1.0, 1e30, 2.5])
+    for function in (torch.special.chebyshev_polynomial_t, torch.special.laguerre_polynomial_l):
+        check_call(function, (x, degrees[[0, 2, 4]]))
