@@ -2,6 +2,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,6 +13,9 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
+#include <condition_variable>
+#include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,7 +94,10 @@ class ArgumentWriter {
   bool add_tensor(const at::Tensor& tensor) {
     if (!tensor.defined()) return tag(Kind::kUndefined);
     const bool number = tensor.is_cpu() && tensor.dim() == 0;
-    if (!(lazy::is_xla(tensor) || number) || tensor.layout() != c10::kStrided) return false;
+    if (!(lazy::is_xla(tensor) || number) || tensor.layout() != c10::kStrided ||
+        tensor.scalar_type() == at::kComplexHalf) {
+      return false;
+    }
     tensors_.push_back(tensor);
     return tag(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? Kind::kNumber : Kind::kTensor);
   }
@@ -205,6 +212,49 @@ const at::ThreadLocalState& fresh_state() {
   return *state;
 }
 
+// All kernels of running programs run here, whichever of the plugin's threads asks. Torch's workers
+// (OpenMP) belong to the thread that first needed them; where there are more of them than cores
+// they sleep and wake at every loop instead of spinning.
+class KernelThread {
+ public:
+  static KernelThread& get() {
+    static auto* thread = new KernelThread;
+    return *thread;
+  }
+
+  // Blocks until `task` has run. Throws what it threw.
+  template <class Task>
+  void run(const Task& task) {
+    std::packaged_task<void()> packaged(std::cref(task));
+    std::future<void> done = packaged.get_future();
+    {
+      std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(packaged));
+    }
+    added_.notify_one();
+    done.get();
+  }
+
+ private:
+  KernelThread() { std::thread(&KernelThread::work, this).detach(); }
+
+  [[noreturn]] void work() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      added_.wait(lock, [this] { return !tasks_.empty(); });
+      std::packaged_task<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      at::init_num_threads();  // torch.set_num_threads may have been called
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::deque<std::packaged_task<void()>> tasks_;  // requires the lock
+};
+
 // The device's memory as a tensor of `dtype`, a number of at::ScalarType.
 at::Tensor as_tensor(const pjrt::FfiBuffer& buffer, int64_t dtype) {
   return at::from_blob(buffer.data, {buffer.dims.data(), buffer.dims.size()},
@@ -263,7 +313,7 @@ void handle(const pjrt::FfiCall& call) {
                           std::string(call.string_attr("where")) + ": " + what);
   };
   try {
-    compute(call);
+    KernelThread::get().run([&] { compute(call); });
   } catch (const c10::LinAlgError& error) {
     fail(std::string(lazy::kLinAlgError) + error.what_without_backtrace());
   } catch (const c10::Error& error) {
