@@ -247,28 +247,30 @@ const PointwiseOp kGt{"aten::gt", [](Args x) { return x.b.gt(x[0], x[1]); }};
 const PointwiseOp kGe{"aten::ge", [](Args x) { return x.b.ge(x[0], x[1]); }};
 const PointwiseOp kAtan2{"aten::atan2", [](Args x) { return x.b.atan2(x[0], x[1]); }};
 
-template <class Meta, const PointwiseOp& op>
+template <class Meta, const PointwiseOp& op, Domain domain>
 struct Comparison {
   static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other) {
+    check_domain(op.name, domain, it.common_dtype());
     return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
   }
 };
 
-template <class Meta, const PointwiseOp& op>
+template <class Meta, const PointwiseOp& op, Domain domain>
 struct ScalarComparison {
   static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Scalar& other) {
+    check_domain(op.name, domain, it.common_dtype());
     const ElementType common = common_type(it);
     return pointwise(op, {value_of(self), scalar_operand(other, common)}, common,
                      it.output_shape());
   }
 };
 
-#define COMPARISON(name, op)                                                        \
-  structured<at::meta::structured_##name##_Tensor,                                  \
-             &Comparison<at::meta::structured_##name##_Tensor, op>::compute>(       \
-      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                 \
-  structured<at::meta::structured_##name##_Scalar,                                  \
-             &ScalarComparison<at::meta::structured_##name##_Scalar, op>::compute>( \
+#define COMPARISON(name, op, domain)                                                        \
+  structured<at::meta::structured_##name##_Tensor,                                          \
+             &Comparison<at::meta::structured_##name##_Tensor, op, domain>::compute>(       \
+      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                         \
+  structured<at::meta::structured_##name##_Scalar,                                          \
+             &ScalarComparison<at::meta::structured_##name##_Scalar, op, domain>::compute>( \
       m, {#name ".Scalar", #name "_.Scalar", #name ".Scalar_out"})
 
 }  // namespace
@@ -280,12 +282,12 @@ XLA_KERNELS(m) {
   Div::registered(m, {"div.Tensor", "div_.Tensor", "div.out"});
   structured<at::meta::structured_div_Tensor_mode, div_mode>(
       m, {"div.Tensor_mode", "div_.Tensor_mode", "div.out_mode"});
-  COMPARISON(eq, kEq);
-  COMPARISON(ne, kNe);
-  COMPARISON(lt, kLt);
-  COMPARISON(le, kLe);
-  COMPARISON(gt, kGt);
-  COMPARISON(ge, kGe);
+  COMPARISON(eq, kEq, Domain::kAny);
+  COMPARISON(ne, kNe, Domain::kAny);
+  COMPARISON(lt, kLt, Domain::kNotComplex);
+  COMPARISON(le, kLe, Domain::kNotComplex);
+  COMPARISON(gt, kGt, Domain::kNotComplex);
+  COMPARISON(ge, kGe, Domain::kNotComplex);
   elementwise<at::meta::structured_maximum, kMaximum>(m, {"maximum", nullptr, "maximum.out"});
   elementwise<at::meta::structured_minimum, kMinimum>(m, {"minimum", nullptr, "minimum.out"});
   elementwise<at::meta::structured_atan2, kAtan2>(m, {"atan2", "atan2_", "atan2.out"});

@@ -386,7 +386,8 @@ struct ComplexMeta : at::TensorIteratorBase {
 
 #define META(name) at::meta::structured_##name
 #define TENSOR_FORMS(name) {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"}
-#define BITWISE(name, op) numeric<META(name##_Tensor), op, Domain::kInteger>(m, TENSOR_FORMS(name))
+#define BITWISE(name, op) \
+  structured<META(name##_Tensor), Numeric<op, Domain::kInteger>{}>(m, TENSOR_FORMS(name))
 
 XLA_KERNELS(m) {
   BITWISE(bitwise_and, kBitwiseAnd);

@@ -1,17 +1,25 @@
-// Operators whose result has as many elements as the values say. Each waits for that one number
-// (and counts it, as "aten::nonzero" and so on); everything else stays on the device.
+// Operators whose result has as many elements as the values say. Each waits for that one number;
+// everything else stays on the device, in programs that are the same whatever the number is.
 
 #include "aten/dynamic.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/tensor_split_native.h>
 
+#include <mutex>
+#include <unordered_map>
+
 #include "aten/indices.h"
+#include "lazy/data.h"
+#include "lazy/launch.h"
 #include "lazy/metrics.h"
+#include "lazy/recording.h"
 #include "lazy/transfer.h"
 
 namespace torch_xla::aten {
 namespace {
+
+constexpr int64_t kUnbounded = int64_t{1} << 62;
 
 // --- nonzero, masked_select: the positions of what counts ---
 
@@ -32,10 +40,10 @@ const Op kPositions{"aten::nonzero", [](Lowering& l, const Node&) -> Results {
                       return {positions, b.reshape(count, {})};
                     }};
 
-struct Positions {
-  Value flat;
-  int64_t count = 0;
-};
+// The first positions, as many as the output has room for.
+const Op kFirst{"aten::nonzero", [](Lowering& l, const Node& n) -> Results {
+                  return l->slice(l.operand(0), {0}, Dims(n.output().dims));
+                }};
 
 ir::NodePtr positions_node(const Value& value) {
   const int64_t size = value.shape().num_elements();
@@ -46,20 +54,69 @@ ir::NodePtr positions_node(const Value& value) {
   return Node::make(kPositions, std::span(&value, 1), {}, shapes);
 }
 
-int64_t wait_for_number(const Value& value, c10::Device device) {
-  const at::Tensor host = lazy::download(value, device);
-  return host.scalar_type() == at::kInt ? *host.const_data_ptr<int32_t>()
-                                        : *host.const_data_ptr<int64_t>();
+void count_wait(const char* op) {
+  static lazy::metrics::Counter waits("SizeRead");
+  waits.add();
+  const std::string line = ir::describe(ir::current_location());
+  lazy::metrics::count(std::string("SizeRead ") + op + (line.empty() ? "" : " at ") + line, 1);
 }
 
-Positions positions_of(const Value& value, c10::Device device) {
-  const ir::NodePtr node = positions_node(value);
-  // Tensors, so that both are results of the program that is waited for.
-  const at::Tensor flat = lazy::make(Value(node, 0), device);
-  const at::Tensor count = lazy::make(Value(node, 1), device);
-  const int64_t number = wait_for_number(lazy::read(count), device);
-  return {lazy::read(flat), number};
+// No step can be launched again whose Python went by a size that depends on data.
+void note_decision() {
+  std::lock_guard lock(lazy::launch_mutex());
+  if (auto* recording = lazy::current_recording()) recording->emplace_back();
 }
+
+// A few whole numbers that the shape depends on.
+std::vector<int64_t> wait_for_numbers(Value value, c10::Device device, const char* op) {
+  count_wait(op);
+  const at::Tensor host = lazy::download(std::move(value), device).to(at::kLong);
+  note_decision();
+  const int64_t* data = host.const_data_ptr<int64_t>();
+  return {data, data + host.numel()};
+}
+
+Value count_value(int64_t count) { return ir::scalar(count, ElementType::kS64); }
+
+// What was waited for, by the data that it was found in: a mask is used several times in a step,
+// and again for gradients.
+class Remembered {
+ public:
+  static std::optional<Kept> find(const Value& value) {
+    const lazy::DeviceData* data = lazy::DeviceData::of(value);
+    if (!data) return std::nullopt;
+    std::lock_guard lock(mutex());
+    const auto entry = entries().find(data);
+    if (entry == entries().end() || entry->second.data.expired()) return std::nullopt;
+    Kept kept = entry->second.kept;
+    if (!kept.flat) kept.flat = Value(positions_node(value));
+    return kept;
+  }
+
+  static void keep(const Value& value, const Kept& kept) {
+    if (!lazy::DeviceData::of(value)) return;
+    auto data = std::static_pointer_cast<lazy::DeviceData>(value.node->shared_payload());
+    std::lock_guard lock(mutex());
+    std::erase_if(entries(), [](const auto& entry) { return entry.second.data.expired(); });
+    Entry& entry = entries()[data.get()] = {data, kept};
+    // Positions that are not computed yet would keep the data alive that they are found in.
+    if (!lazy::DeviceData::of(kept.flat)) entry.kept.flat = {};
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<lazy::DeviceData> data;  // an address may be used again
+    Kept kept;
+  };
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::unordered_map<const lazy::DeviceData*, Entry>& entries() {
+    static auto* entries = new std::unordered_map<const lazy::DeviceData*, Entry>;
+    return *entries;
+  }
+};
 
 // Rows of coordinates from the first flat positions. Attribute: the sizes.
 XlaValue coordinates(Builder& b, XlaValue flat, std::span<const int64_t> sizes) {
@@ -73,60 +130,103 @@ XlaValue coordinates(Builder& b, XlaValue flat, std::span<const int64_t> sizes) 
 }
 
 const Op kCoordinates{"aten::nonzero", [](Lowering& l, const Node& n) -> Results {
-                        const XlaValue flat = l->slice(l.operand(0), {0}, {n.output().dims[0]});
-                        return coordinates(l.builder(), flat, n.attributes().list());
+                        return coordinates(l.builder(), l.operand(0), n.attributes().list());
                       }};
+
+// One column of them. Attributes: the elements that one step along it spans, its size.
+const Op kCoordinate{"aten::nonzero", [](Lowering& l, const Node& n) -> Results {
+                       auto attributes = n.attributes();
+                       const XlaValue flat = l.operand(0);
+                       const XlaValue span = l->full_like(flat, attributes.integer());
+                       const XlaValue size = l->full_like(flat, attributes.integer());
+                       return l->convert(l->remainder(l->divide(flat, span), size),
+                                         ElementType::kS64);
+                     }};
 
 }  // namespace
 
-at::Tensor wait_for_nonzero(const at::Tensor& self) {
-  Positions positions;
-  if (self.numel() > 0) positions = positions_of(value_of(self), self.device());
-  const std::array<int64_t, 2> sizes{positions.count, self.dim()};
-  const ShapeRef shape{ElementType::kS64, sizes};
-  // Column by column, as on CPU.
-  const std::array<int64_t, 2> strides{1, positions.count};
-  const at::Tensor result = lazy::allocate_strided(sizes, strides, at::kLong, self.device());
-  if (shape.num_elements() == 0) return result;
-  lazy::write(result, Value(Node::make(kCoordinates, {positions.flat},
-                                       Attributes::of(span_of(self.sizes())), shape)));
+Kept kept_by(const at::Tensor& tensor, const char* op) {
+  Kept kept;
+  if (auto known = Remembered::find(value_of(tensor))) {
+    kept = *std::move(known);
+    note_decision();
+  } else {
+    ir::NodePtr node = positions_node(value_of(tensor));
+    // A tensor, so that the positions are a result of the program that is waited for.
+    const at::Tensor all = lazy::make(Value(node, 0), tensor.device());
+    kept.size = wait_for_numbers(Value(std::move(node), 1), tensor.device(), op)[0];
+    kept.flat = lazy::read(all);
+    kept.count = count_value(kept.size);
+    Remembered::keep(value_of(tensor), kept);
+  }
+  const int64_t bound = lazy::bound_for(kept.size, tensor.numel());
+  if (bound < tensor.numel()) {
+    kept.flat = Node::make(kFirst, {kept.flat}, {}, ShapeRef{ElementType::kS32, {&bound, 1}});
+  }
+  return kept;
+}
+
+std::vector<at::Tensor> coordinates_of(const at::Tensor& tensor, const char* op) {
+  std::vector<at::Tensor> result;
+  if (tensor.numel() == 0) {
+    for (int64_t i = 0; i < tensor.dim(); ++i) {
+      result.push_back(lazy::allocate({0}, at::kLong, tensor.device()));
+    }
+    return result;
+  }
+  const Kept kept = kept_by(tensor, op);
+  int64_t span = tensor.numel();
+  for (int64_t size : tensor.sizes()) {
+    span /= size;
+    const Value whole = Node::make(kCoordinate, {kept.flat}, Attributes::of(span, size),
+                                   ShapeRef{ElementType::kS64, kept.flat.dims()});
+    result.push_back(lazy::make(kept.trimmed(whole), at::kLong, tensor.device()));
+  }
   return result;
+}
+
+at::Tensor positions_of(const at::Tensor& vector, const char* op) {
+  return coordinates_of(vector, op)[0];
 }
 
 namespace {
 
 at::Tensor nonzero(const at::Tensor& self) {
-  static lazy::metrics::Counter counter("aten::nonzero");
-  if (self.numel() > 0) counter.add();
-  return wait_for_nonzero(self);
+  const int64_t rank = self.dim();
+  if (self.numel() == 0 || rank == 0) {
+    const int64_t count = self.numel() == 0 ? 0 : kept_by(self, "nonzero").size;
+    return lazy::allocate({count, rank}, at::kLong, self.device());
+  }
+  const Kept kept = kept_by(self, "nonzero");
+  const std::array<int64_t, 2> sizes{kept.size, rank}, all{kept.flat.dims()[0], rank};
+  // Column by column, as on CPU.
+  const std::array<int64_t, 2> strides{1, std::max<int64_t>(kept.size, 1)};
+  const at::Tensor result = lazy::allocate_strided(sizes, strides, at::kLong, self.device());
+  const Value rows = Node::make(kCoordinates, {kept.flat}, Attributes::of(span_of(self.sizes())),
+                                ShapeRef{ElementType::kS64, all});
+  lazy::write(result, kept.trimmed(rows));
+  return result;
 }
 
-const Op kSelected{"aten::masked_select", [](Lowering& l, const Node& n) -> Results {
-                     const XlaValue positions = l->slice(l.operand(1), {0}, {n.output().dims[0]});
+const Op kSelected{"aten::masked_select", [](Lowering& l, const Node&) -> Results {
                      const XlaValue x = l.operand(0);
-                     return gather_at(l.builder(), l->reshape(x, {x.num_elements()}), {positions},
-                                      {0});
+                     return gather_at(l.builder(), l->reshape(x, {x.num_elements()}),
+                                      {l.operand(1)}, {0});
                    }};
 
 at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
-  static lazy::metrics::Counter counter("aten::masked_select");
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   TORCH_CHECK(self.device() == mask.device(),
               "masked_select(): self and mask expected to be on the same device, but got self on ",
               self.device(), " and mask on ", mask.device());
   const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), mask.sizes());
-  Positions positions;
-  if (c10::multiply_integers(sizes) > 0) {
-    counter.add();
-    positions = positions_of(broadcast_to(value_of(mask), sizes), self.device());
+  if (c10::multiply_integers(sizes) == 0) {
+    return lazy::allocate({0}, self.scalar_type(), self.device());
   }
-  const ShapeRef shape{element_type(self), {&positions.count, 1}};
-  const Value result =
-      positions.count == 0
-          ? lazy::full(0, shape.type, shape.dims)
-          : Value(Node::make(kSelected, {broadcast_to(value_of(self), sizes), positions.flat}, {},
-                             shape));
-  return lazy::make(result, self.scalar_type(), self.device());
+  const Kept kept = kept_by(mask.sizes() == sizes ? mask : mask.expand(sizes), "masked_select");
+  const Value selected = Node::make(kSelected, {broadcast_to(value_of(self), sizes), kept.flat}, {},
+                                    ShapeRef{element_type(self), kept.flat.dims()});
+  return lazy::make(kept.trimmed(selected), self.scalar_type(), self.device());
 }
 
 // nonzero of a size given beforehand, so that nothing is waited for. Operands: positions, their
@@ -177,34 +277,26 @@ const Op kRepeatInterleave{"aten::repeat_interleave", [](Lowering& l, const Node
                              return b.convert(search_sorted(b, ends, i, true), n.output().type);
                            }};
 
-// A few numbers that the shape depends on.
-std::vector<int64_t> wait_for_numbers(const Value& value, c10::Device device) {
-  const at::Tensor host = lazy::download(value, device);
-  const int64_t* data = host.const_data_ptr<int64_t>();
-  return {data, data + host.numel()};
-}
-
 at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
-  static lazy::metrics::Counter counter("aten::repeat_interleave");
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
               "repeats has to be Long or Int tensor");
   if (repeats.numel() == 0) return repeats.clone();
   int64_t total = output_size.value_or(0);
   if (!output_size) {
-    counter.add();
     const int64_t two = 2;
     const auto numbers = wait_for_numbers(
         Node::make(kSumAndMin, {value_of(repeats)}, {}, ShapeRef{ElementType::kS64, {&two, 1}}),
-        repeats.device());
+        repeats.device(), "repeat_interleave");
     total = numbers[0];
     TORCH_CHECK(numbers[1] >= 0, "repeats can not be negative");
   }
-  const ShapeRef shape{element_type(repeats), {&total, 1}};
-  const Value result = total == 0
-                           ? lazy::full(0, shape.type, shape.dims)
-                           : Value(Node::make(kRepeatInterleave, {value_of(repeats)}, {}, shape));
-  return lazy::make(result, repeats.scalar_type(), repeats.device());
+  const int64_t bound = output_size ? total : lazy::bound_for(total, kUnbounded);
+  const ShapeRef shape{element_type(repeats), {&bound, 1}};
+  if (bound == 0) return lazy::allocate({0}, repeats.scalar_type(), repeats.device());
+  Value result = Node::make(kRepeatInterleave, {value_of(repeats)}, {}, shape);
+  if (!output_size) result = lazy::trim(std::move(result), count_value(total), 0, total);
+  return lazy::make(std::move(result), repeats.scalar_type(), repeats.device());
 }
 
 // --- bincount ---
@@ -227,7 +319,6 @@ const Op kBincount{"aten::bincount", [](Lowering& l, const Node& n) -> Results {
 
 at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights,
                     int64_t minlength) {
-  static lazy::metrics::Counter counter("aten::bincount");
   TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
   TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), false),
                               "\"bincount_cpu\" not implemented for '",
@@ -239,11 +330,10 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   const bool weighted = weights && weights->defined();
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
-  counter.add();
   const int64_t two = 2;
   const auto range = wait_for_numbers(
       Node::make(kRange, {value_of(self)}, {}, ShapeRef{ElementType::kS64, {&two, 1}}),
-      self.device());
+      self.device(), "bincount");
   TORCH_CHECK(range[0] >= 0, "bincount only supports 1-d non-negative integral inputs.");
   const int64_t bins = std::max(range[1] + 1, minlength);
   const at::ScalarType type = !weighted                              ? at::kLong
@@ -251,11 +341,11 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
                                                                      : at::kDouble;
   c10::SmallVector<Value, 2> operands{value_of(self)};
   if (weighted) operands.push_back(value_of(*weights));
-  const ShapeRef shape{lazy::element_type(type), {&bins, 1}};
-  return lazy::make(
-      Value(Node::make(kBincount, std::span<const Value>(operands.data(), operands.size()), {},
-                       std::span(&shape, 1))),
-      type, self.device());
+  const int64_t bound = lazy::bound_for(bins, kUnbounded);
+  const ShapeRef shape{lazy::element_type(type), {&bound, 1}};
+  Value counts = Node::make(kBincount, std::span<const Value>(operands.data(), operands.size()), {},
+                            std::span(&shape, 1));
+  return lazy::make(lazy::trim(std::move(counts), count_value(bins), 0, bins), type, self.device());
 }
 
 // --- tensor_split where a tensor says where ---
@@ -263,11 +353,10 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
 // torch wants such a tensor on the host; a tensor that is not there is fetched.
 std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& indices_or_sections,
                                      int64_t dim) {
-  static lazy::metrics::Counter counter("aten::tensor_split");
   if (!lazy::is_xla(self) || !lazy::is_xla(indices_or_sections)) {
     return at::native::tensor_split(self, indices_or_sections, dim);
   }
-  counter.add();
+  count_wait("tensor_split");
   return at::native::tensor_split(self, lazy::download(indices_or_sections.detach()), dim);
 }
 

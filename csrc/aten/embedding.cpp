@@ -1,6 +1,7 @@
 // Tables of vectors: embedding and its gradient, renormalisation.
 
 #include "aten/indices.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -29,9 +30,16 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
   c10::SmallVector<int64_t, 6> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
   const ShapeRef shape{element_type(weight), {sizes.data(), sizes.size()}};
-  const Value result = shape.num_elements() == 0
-                           ? lazy::full(0, shape.type, shape.dims)
-                           : Value(Node::make(kEmbedding, {value_of(weight), index}, {}, shape));
+  Value result;
+  if (const auto some = lazy::trimmed(index); some && weight.numel() > 0) {
+    sizes[static_cast<size_t>(some->dim)] = some->bound();
+    result = lazy::trim(Node::make(kEmbedding, {value_of(weight), some->whole}, {}, shape),
+                        some->count, some->dim, some->size);
+  } else if (shape.num_elements() == 0) {
+    result = lazy::full(0, shape.type, shape.dims);
+  } else {
+    result = Node::make(kEmbedding, {value_of(weight), index}, {}, shape);
+  }
   return lazy::make(result, weight.scalar_type(), device_of({weight, indices}));
 }
 
@@ -78,10 +86,19 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad, const at::Tensor& in
   check_index_type("embedding_backward", indices);
   const std::array<int64_t, 2> sizes{num_weights, grad.size(-1)};
   const ShapeRef shape{element_type(grad), sizes};
+  Value index = value_of(indices), gradients = value_of(grad);
+  const auto some = lazy::trimmed(index);
+  const Value whole = some && !scale_grad_by_freq ? whole_operand(gradients, grad.dim(), some->dim,
+                                                                  some->size, some->bound())
+                                                  : Value();
+  if (whole) {  // rows that do not count add nothing
+    index = some->whole;
+    gradients = lazy::filled({whole, some->count, some->dim, some->size}, Neutral::kZero);
+  }
   const Value result =
-      grad.numel() == 0 || num_weights == 0
+      index.shape().num_elements() == 0 || num_weights == 0 || grad.size(-1) == 0
           ? lazy::full(0, shape.type, shape.dims)
-          : Value(Node::make(kEmbeddingBackward, {value_of(grad), value_of(indices)},
+          : Value(Node::make(kEmbeddingBackward, {gradients, index},
                              Attributes::of(padding_idx, scale_grad_by_freq), shape));
   return lazy::make(result, grad.scalar_type(), device_of({grad, indices}));
 }

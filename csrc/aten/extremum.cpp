@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "aten/reduction.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -36,8 +37,15 @@ const Op kAmin{"aten::amin", [](Lowering& l, const Node& n) -> Results {
                }};
 
 Value extreme_value(bool largest, const at::Tensor& self, const Dims& dims, ShapeRef output) {
-  return Node::make(largest ? kAmax : kAmin, {value_of(self)},
-                    Attributes::of(std::span<const int64_t>(dims)), output);
+  const Op& op = largest ? kAmax : kAmin;
+  const auto attributes = Attributes::of(std::span<const int64_t>(dims));
+  const Value operand = value_of(self);
+  const Neutral neutral = largest ? Neutral::kLowest : Neutral::kHighest;
+  if (const auto whole = reduced_whole(operand, dims, output.dims, neutral)) {
+    const ShapeRef shape{output.type, whole->output};
+    return whole->result(Node::make(op, {whole->operand}, attributes, shape));
+  }
+  return Node::make(op, {operand}, attributes, output);
 }
 
 template <class Meta, bool largest>

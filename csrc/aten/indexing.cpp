@@ -9,8 +9,10 @@
 #include <ATen/ops/index_meta.h>
 #include <ATen/ops/to_native.h>
 
+#include "aten/dynamic.h"
 #include "aten/indices.h"
 #include "aten/masked.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -27,8 +29,9 @@ bool is_mask(const at::Tensor& index) {
 struct Plan {
   std::vector<at::Tensor> tensors;  // xla, of integers, one for each of dims
   Dims dims;
-  Dims index_sizes;  // of all of them, broadcast
-  Dims sizes;        // of self[...]
+  Dims index_sizes;   // of all of them, broadcast
+  Dims sizes;         // of self[...]
+  int64_t place = 0;  // where the dims of the index stand among those
 };
 
 // An index tensor that lies on the host can be checked before it travels.
@@ -41,6 +44,30 @@ void check_host_index(const at::Tensor& index, int64_t dim, int64_t size) {
   }
 }
 
+// What a mask that begins at dimension `first` covers must be as large as the mask.
+void check_mask_sizes(const at::Tensor& self, const at::Tensor& mask, int64_t first) {
+  for (int64_t i = 0; i < mask.dim(); ++i) {
+    TORCH_CHECK_INDEX(first + i < self.dim() && mask.size(i) == self.size(first + i),
+                      "The shape of the mask ", mask.sizes(), " at index ", i,
+                      " does not match the shape of the indexed tensor ", self.sizes(),
+                      " at index ", first + i);
+  }
+}
+
+void add_positions(std::vector<at::Tensor>& tensors, const at::Tensor& self,
+                   const at::Tensor& mask) {
+  if (mask.scalar_type() == at::kByte) {
+    TORCH_WARN("indexing with a mask of dtype torch.uint8 is deprecated, use torch.bool");
+  }
+  check_mask_sizes(self, mask, static_cast<int64_t>(tensors.size()));
+  if (lazy::is_xla(mask)) {
+    for (at::Tensor& position : coordinates_of(mask, "index")) tensors.push_back(position);
+    return;
+  }
+  const at::Tensor positions = mask.nonzero();
+  for (int64_t i = 0; i < mask.dim(); ++i) tensors.push_back(positions.select(1, i));
+}
+
 // The index tensors by dimension: masks become the positions of what they keep.
 std::vector<at::Tensor> index_tensors(const at::Tensor& self, const IndexList& indices) {
   at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
@@ -48,12 +75,13 @@ std::vector<at::Tensor> index_tensors(const at::Tensor& self, const IndexList& i
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     indices.size(), ")");
   std::vector<at::Tensor> tensors;
-  bool expand = false;
   for (const std::optional<at::Tensor>& index : indices) {
-    tensors.push_back(index.value_or(at::Tensor()));
-    expand = expand || (tensors.back().defined() && is_mask(tensors.back()));
+    if (index && index->defined() && is_mask(*index)) {
+      add_positions(tensors, self, *index);
+    } else {
+      tensors.push_back(index.value_or(at::Tensor()));
+    }
   }
-  if (expand) tensors = at::native::expandTensors(self, indices, /*ensure_same_device=*/true);
   TORCH_CHECK_INDEX(static_cast<int64_t>(tensors.size()) <= self.dim(),
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     tensors.size(), ")");
@@ -102,12 +130,12 @@ Plan plan_of(const at::Tensor& self, const std::vector<at::Tensor>& tensors) {
   plan.index_sizes = broadcast_sizes(plan.tensors);
   const bool adjacent =
       plan.dims.back() - plan.dims.front() + 1 == static_cast<int64_t>(plan.dims.size());
-  const int64_t place = adjacent ? plan.dims.front() : 0;
+  plan.place = adjacent ? plan.dims.front() : 0;
   for (int64_t i = 0; i < self.dim(); ++i) {
     if (!plan.dims.contains(i)) plan.sizes.push_back(self.size(i));
   }
   for (size_t i = 0; i < plan.index_sizes.size(); ++i) {
-    plan.sizes.insert(static_cast<size_t>(place) + i, plan.index_sizes[i]);
+    plan.sizes.insert(static_cast<size_t>(plan.place) + i, plan.index_sizes[i]);
   }
   for (int64_t dim : plan.dims) {
     const bool reads = c10::multiply_integers(plan.index_sizes.begin(), plan.index_sizes.end()) > 0;
@@ -148,12 +176,33 @@ void add_indices(c10::SmallVector<Value, 4>& operands, const at::Tensor& self, c
   }
 }
 
+// Where some of the indices are trimmed; empty when the others do not fit their wholes.
+Value index_of_some(const at::Tensor& self, const Plan& plan, std::span<const Value> operands) {
+  const auto wholes = wholes_of(operands.subspan(1), plan.index_sizes);
+  if (!wholes) return {};
+  Dims dims = plan.sizes;
+  const int64_t dim = plan.place + wholes->dim;
+  dims[static_cast<size_t>(dim)] = wholes->dims[static_cast<size_t>(wholes->dim)];
+  std::vector<Value> all{operands[0]};
+  all.insert(all.end(), wholes->operands.begin(), wholes->operands.end());
+  const ShapeRef shape{element_type(self), dims};
+  return lazy::trim(Node::make(kIndex, all,
+                               Attributes::of(std::span<const int64_t>(plan.dims),
+                                              std::span<const int64_t>(wholes->dims)),
+                               std::span(&shape, 1)),
+                    wholes->count, dim, wholes->size);
+}
+
 Value index_node(const at::Tensor& self, const Plan& plan) {
   const ShapeRef shape{element_type(self), plan.sizes};
-  if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
+  if (self.numel() == 0) return lazy::full(0, shape.type, shape.dims);
   if (plan.dims.empty()) return value_of(self);
   c10::SmallVector<Value, 4> operands{value_of(self)};
   add_indices(operands, self, plan);
+  if (any_trimmed(operands)) [[unlikely]] {
+    if (Value value = index_of_some(self, plan, operands)) return value;
+  }
+  if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
   return Node::make(kIndex, std::span<const Value>(operands.data(), operands.size()),
                     Attributes::of(std::span<const int64_t>(plan.dims),
                                    std::span<const int64_t>(plan.index_sizes)),
@@ -230,17 +279,49 @@ at::Tensor lone_mask(const at::Tensor& self, const IndexList& indices, const at:
     }
     if (mask.defined() || !is_mask(*index) || index->device() != self.device()) return {};
     mask = *index;
-    for (int64_t i = 0; i < mask.dim(); ++i) {
-      TORCH_CHECK_INDEX(covered + i < self.dim() && mask.size(i) == self.size(covered + i),
-                        "The shape of the mask ", mask.sizes(), " at index ", i,
-                        " does not match the shape of the indexed tensor ", self.sizes(),
-                        " at index ", covered + i);
-    }
+    check_mask_sizes(self, mask, covered);
     covered += mask.dim();
   }
   if (!mask.defined() || values.numel() != 1) return {};
   for (int64_t i = covered; i < self.dim(); ++i) mask = mask.unsqueeze(-1);
   return mask;
+}
+
+// An index whose positions behind the size are where nothing is. Operands: index, size.
+// Attributes: dim, what is out of range.
+const Op kOnlySome{"aten::index_put", [](Lowering& l, const Node& n) -> Results {
+                     auto attributes = n.attributes();
+                     const int64_t dim = attributes.integer();
+                     const XlaValue index = l.operand(0), count = l.operand(1);
+                     const XlaValue place = l->iota(count.element_type(), index.dims(), dim);
+                     return l->select(l->lt(place, l->broadcast_to(count, index.dims())), index,
+                                      l->full_like(index, attributes.integer()));
+                   }};
+
+// Where some of the indices are trimmed; empty when the others, or the values, do not fit their
+// wholes. Operands: self, values, indices.
+Value put_at_some(const at::Tensor& self, const Plan& plan, Combine combine,
+                  std::span<const Value> operands) {
+  const auto wholes = wholes_of(operands.subspan(2), plan.index_sizes);
+  if (!wholes) return {};
+  const int64_t dim = plan.place + wholes->dim;
+  const int64_t bound = wholes->dims[static_cast<size_t>(wholes->dim)];
+  const auto rank = static_cast<int64_t>(plan.sizes.size());
+  const Value values = whole_operand(operands[1], rank, dim, wholes->size, bound);
+  if (!values) return {};
+  std::vector<Value> all{operands[0], values};
+  all.insert(all.end(), wholes->operands.begin(), wholes->operands.end());
+  const Value first = broadcast_to(all[2], {wholes->dims.data(), wholes->dims.size()});
+  all[2] = Node::make(kOnlySome, {first, wholes->count},
+                      Attributes::of(wholes->dim, self.size(plan.dims[0])), first.shape());
+  Dims dims = plan.sizes;
+  dims[static_cast<size_t>(dim)] = bound;
+  const ShapeRef shape{element_type(self), span_of(self.sizes())};
+  return Node::make(
+      kIndexPut, all,
+      Attributes::of(combine, std::span<const int64_t>(plan.dims),
+                     std::span<const int64_t>(wholes->dims), std::span<const int64_t>(dims)),
+      std::span(&shape, 1));
 }
 
 at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at::Tensor& values,
@@ -264,10 +345,19 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
   const at::IntArrayRef sizes(plan.sizes.data(), plan.sizes.size());
   TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",
               values.sizes(), " cannot be broadcast to indexing result of shape ", sizes);
-  if (c10::multiply_integers(sizes) == 0) return self;
+  at::assert_no_overlap(self, values);
+  for (const at::Tensor& index : plan.tensors) at::assert_no_overlap(self, index);
+  if (self.numel() == 0) return self;
   const Combine combine = accumulate ? Combine::kAdd : Combine::kSet;
   c10::SmallVector<Value, 4> operands{value_of(self), value_of(values)};
   add_indices(operands, self, plan);
+  if (any_trimmed(operands)) [[unlikely]] {
+    if (const Value value = put_at_some(self, plan, combine, operands)) {
+      lazy::write(self, value);
+      return self;
+    }
+  }
+  if (c10::multiply_integers(sizes) == 0) return self;
   const ShapeRef shape{element_type(self), span_of(self.sizes())};
   if (plan.dims.empty()) {  // self[:, ...] = values
     const at::Tensor expanded = values.to(self.device()).expand(self.sizes());
@@ -331,10 +421,18 @@ Value index_select_value(const at::Tensor& self, int64_t dim, const at::Tensor& 
   c10::SmallVector<int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
   if (self.dim() > 0) sizes[static_cast<size_t>(dim)] = index.numel();
   const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
-  if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
+  const Value x = lazy::read(self), rows = lazy::read(index);
+  const auto some = lazy::trimmed(rows);
   check_rows(self, dim, index);
-  return Node::make(kIndexSelect, {lazy::read(self), lazy::read(index)}, Attributes::of(dim),
-                    shape);
+  if (self.numel() == 0 || (index.numel() == 0 && !some)) {
+    return lazy::full(0, shape.type, shape.dims);
+  }
+  if (some && self.dim() > 0) {
+    sizes[static_cast<size_t>(dim)] = some->bound();
+    return lazy::trim(Node::make(kIndexSelect, {x, some->whole}, Attributes::of(dim), shape),
+                      some->count, dim, some->size);
+  }
+  return Node::make(kIndexSelect, {x, rows}, Attributes::of(dim), shape);
 }
 
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {

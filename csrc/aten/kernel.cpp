@@ -4,6 +4,8 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense.h>
 
+#include "lazy/trimmed.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -55,6 +57,8 @@ Value value_of(const at::Tensor& tensor, at::ScalarType type) {
 
 Value convert(const Value& value, ElementType type) {
   if (value.type() == type) return value;
+  if (const auto cut = lazy::trimmed(value))
+    return lazy::with_computed(value, convert(cut->whole, type));
   return Node::make(kConvert, {value}, {}, ShapeRef{type, value.dims()});
 }
 

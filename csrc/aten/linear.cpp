@@ -5,6 +5,7 @@
 
 #include "aten/autograd.h"
 #include "aten/product.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -60,12 +61,34 @@ Tensor make(const Op& op, std::initializer_list<Value> operands, at::IntArrayRef
                     like.scalar_type(), like.device());
 }
 
+// Rows for rows: of a trimmed first operand, the whole.
+Value by_rows(const Op& op, const Value& rows, const Value& weight, const Value& bias,
+              ShapeRef output) {
+  const auto cut = lazy::trimmed(rows);
+  if (cut && cut->dim + 1 < static_cast<int64_t>(rows.dims().size())) {
+    Dims dims(output.dims);
+    dims[static_cast<size_t>(cut->dim)] = cut->bound();
+    return lazy::with_computed(rows, by_rows(op, cut->whole, weight, bias, {output.type, dims}));
+  }
+  return bias ? Node::make(op, {rows, weight, bias}, {}, output)
+              : Node::make(op, {rows, weight}, {}, output);
+}
+
+// What is summed over rows: those behind the size of a trimmed operand are zero.
+Value summed_rows(const Value& rows) {
+  const auto cut = lazy::trimmed(rows);
+  return cut && cut->dim + 1 < static_cast<int64_t>(rows.dims().size())
+             ? lazy::filled(*cut, lazy::Neutral::kZero)
+             : rows;
+}
+
 Tensor linear_node(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   c10::SmallVector<int64_t, 6> sizes(input.sizes().begin(), input.sizes().end());
   sizes.back() = weight.size(0);
-  const Value x = lazy::read(input), w = lazy::read(weight);
-  return bias.defined() ? make(kLinear, {x, w, lazy::read(bias)}, sizes, input)
-                        : make(kLinear, {x, w}, sizes, input);
+  const Value b = bias.defined() ? lazy::read(bias) : Value();
+  return lazy::make(by_rows(kLinear, lazy::read(input), lazy::read(weight), b,
+                            {element_type(input), {sizes.data(), sizes.size()}}),
+                    input.scalar_type(), input.device());
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
@@ -98,14 +121,23 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
               "linear_backward: sizes do not fit: input ", input.sizes(), ", grad_output ",
               grad.sizes(), ", weight ", weight.sizes());
   std::tuple<Tensor, Tensor, Tensor> result;
-  const Value dy = value_of(grad);
-  if (mask[0]) {
-    std::get<0>(result) = make(kGradInput, {dy, value_of(weight)}, input.sizes(), input);
-  }
+  Value x = value_of(input), dy = value_of(grad);
   if (mask[1]) {
-    std::get<1>(result) = make(kGradWeight, {dy, value_of(input)}, weight.sizes(), weight);
+    Value rows = x, gradients = dy;
+    const auto wholes = wholes_of(std::array{x, dy}, grad.sizes());
+    if (wholes && wholes->dim + 1 < grad.dim()) {
+      rows = summed_rows(wholes->trimmed(wholes->operands[0]));
+      dy = wholes->trimmed(wholes->operands[1]);
+      gradients = summed_rows(dy);
+    }
+    std::get<1>(result) = make(kGradWeight, {gradients, rows}, weight.sizes(), weight);
   }
-  if (mask[2]) std::get<2>(result) = make(kGradBias, {dy}, {weight.size(0)}, weight);
+  if (mask[0]) {
+    std::get<0>(result) = lazy::make(by_rows(kGradInput, dy, value_of(weight), {},
+                                             {element_type(input), span_of(input.sizes())}),
+                                     input.scalar_type(), input.device());
+  }
+  if (mask[2]) std::get<2>(result) = make(kGradBias, {summed_rows(dy)}, {weight.size(0)}, weight);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include "aten/indices.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -104,12 +105,24 @@ void check_expandable(const at::Tensor& self, const at::Tensor& mask) {
     at::inferExpandGeometry_dimvector(mask.sizes(), mask.strides(), self.sizes());
 }
 
+// Of elements that share their memory, all are filled when the mask keeps any.
+at::Tensor mask_of_memory(const at::Tensor& self, const at::Tensor& mask) {
+  if (at::has_internal_overlap(self) != at::MemOverlap::Yes) return mask;
+  TORCH_WARN("masked_fill_ on an expanded tensor is deprecated, clone() it first");
+  at::DimVector repeated;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    if (self.stride(i) == 0 && self.size(i) > 1) repeated.push_back(i);
+  }
+  return mask.expand(self.sizes()).any(repeated, /*keepdim=*/true).expand(self.sizes());
+}
+
 template <class Number>
 at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const Number& value) {
   check_mask(mask, "masked_fill_");
-  at::assert_no_internal_overlap(self);
   check_expandable(self, mask);
-  lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number_for(self, value),
+  const Value number = number_for(self, value);
+  at::assert_no_partial_overlap(self, mask);
+  lazy::write(self, masked_fill_node(value_of(self), value_of(mask_of_memory(self, mask)), number,
                                      self.sizes()));
   return self;
 }
@@ -136,10 +149,17 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
               "masked_scatter_: self, mask and source expected to be on the same device");
   at::assert_no_internal_overlap(self);
   check_expandable(self, mask);
-  if (self.numel() == 0 || source.numel() == 0) return self;
-  lazy::write(
-      self, Value(Node::make(kMaskedScatter, {value_of(self), value_of(mask), value_of(source)}, {},
-                             ShapeRef{element_type(self), span_of(self.sizes())})));
+  Value elements = value_of(source);
+  if (self.numel() == 0 || (source.numel() == 0 && !lazy::is_trimmed(elements))) return self;
+  // Of trimmed rows, the whole: its first elements are theirs.
+  if (const auto rows = lazy::trimmed(elements); rows && rows->dim == 0) {
+    elements = rows->whole;
+  } else if (source.dim() == 1) {  // the gradient of a sum: one number for each
+    const int64_t bound = lazy::bound_for(source.numel(), self.numel());
+    if (Value all = whole_operand(elements, 1, 0, source.numel(), bound)) elements = all;
+  }
+  lazy::write(self, Value(Node::make(kMaskedScatter, {value_of(self), value_of(mask), elements}, {},
+                                     ShapeRef{element_type(self), span_of(self.sizes())})));
   return self;
 }
 

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "aten/product.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -141,18 +142,45 @@ Tensor make(const Op& op, std::array<int64_t, kRank> sizes, const Tensor& a, con
 
 // --- mm, bmm ---
 
+// Rows of a, or columns of b, whose number depends on data: so many in the result.
+Value mm_node(const Value& a, const Value& b, ShapeRef output) {
+  const auto rows = lazy::trimmed(a), columns = lazy::trimmed(b);
+  if (!rows && !columns) [[likely]]
+    return Node::make(kMm, {a, b}, {}, output);
+  Dims dims(output.dims);
+  if (rows && rows->dim == 0) {
+    dims[0] = rows->bound();
+    return lazy::with_computed(a, mm_node(rows->whole, b, {output.type, dims}));
+  }
+  if (columns && columns->dim == 1) {
+    dims[1] = columns->bound();
+    return lazy::with_computed(b, mm_node(a, columns->whole, {output.type, dims}));
+  }
+  // The sum is over what counts: the rest is zero.
+  const Trimmed& inner = rows ? *rows : *columns;
+  const Value left = whole_operand(a, 2, 1, inner.size, inner.bound());
+  const Value right = whole_operand(b, 2, 0, inner.size, inner.bound());
+  if (!left || !right) return Node::make(kMm, {a, b}, {}, output);
+  return Node::make(kMm,
+                    {lazy::filled({left, inner.count, 1, inner.size}, Neutral::kZero),
+                     lazy::filled({right, inner.count, 0, inner.size}, Neutral::kZero)},
+                    {}, output);
+}
+
 Value mm_compute(Infer<at::meta::structured_mm, 1>& it, const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.dtype() == other.dtype(),
               "expected m1 and m2 to have the same dtype, but got: ", self.dtype(),
               " != ", other.dtype());
   check_not_bool("addmm_impl_cpu_", self);
-  return Node::make(kMm, {value_of(self), value_of(other)}, {}, it.output_shape());
+  return mm_node(value_of(self), value_of(other), it.output_shape());
 }
 
 Tensor mm(const Tensor& self, const Tensor& other) {
   if (same_kind(self, other) && self.dim() == 2 && other.dim() == 2 &&
       self.size(1) == other.size(0)) {
-    return make<2>(kMm, {self.size(0), other.size(1)}, self, other);
+    const std::array<int64_t, 2> sizes{self.size(0), other.size(1)};
+    return lazy::make(mm_node(lazy::read(self), lazy::read(other), {element_type(self), sizes}),
+                      self.scalar_type(), self.device());
   }
   return structured_functional<at::meta::structured_mm, &mm_compute>(self, other);
 }

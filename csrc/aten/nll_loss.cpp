@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "aten/reduction.h"
+#include "aten/trimmed.h"
 #include "lazy/host_range.h"
 
 namespace torch_xla::aten {
@@ -139,18 +140,57 @@ struct Loss {
   Value loss, total_weight;
 };
 
+// Labels of which only the first count: the others are ignored. Operands: labels, their number.
+// Attribute: the label to ignore.
+const Op kIgnoreRest{"aten::nll_loss_forward", [](Lowering& l, const Node& n) -> Results {
+                       const XlaValue labels = l.operand(0, ElementType::kS64);
+                       const XlaValue place = l->iota(ElementType::kS64, labels.dims(), 0);
+                       const XlaValue count = l->broadcast_to(l.operand(1), labels.dims());
+                       return l->select(l->lt(place, count), labels,
+                                        l->full_like(labels, n.attributes().integer()));
+                     }};
+
+// Scores and labels of samples whose number depends on data, as wholes.
+struct SomeSamples {
+  Value scores, labels;
+  Trimmed cut;
+};
+
+std::optional<SomeSamples> some_samples(const Value& self, const Value& target,
+                                        int64_t ignore_index) {
+  const auto scores = lazy::trimmed(self), labels = lazy::trimmed(target);
+  if (!scores || !labels || scores->dim != 0 || labels->dim != 0 || self.dims().size() < 2 ||
+      scores->bound() != labels->bound()) {
+    return std::nullopt;
+  }
+  const Value kept =
+      Node::make(kIgnoreRest, {labels->whole, labels->count}, Attributes::of(ignore_index),
+                 ShapeRef{ElementType::kS64, labels->whole.dims()});
+  return SomeSamples{scores->whole, kept, *scores};
+}
+
 Loss forward_values(const at::Tensor& self, const at::Tensor& target, const at::Tensor* weight,
                     int64_t reduction, int64_t ignore_index) {
   const bool each = !reduces(reduction, self.sizes().size());
   const ElementType type = element_type(self);
-  const ShapeRef outputs[] = {{type, each ? span_of(target.sizes()) : std::span<const int64_t>()},
-                              {type, {}}};
+  ShapeRef outputs[] = {{type, each ? span_of(target.sizes()) : std::span<const int64_t>()},
+                        {type, {}}};
   const Attributes attributes = Attributes::of(reduction, ignore_index, weight != nullptr);
   Value operands[3] = {value_of(self), value_of(target)};
   if (weight) operands[2] = value_of(*weight);
+  const auto some = some_samples(operands[0], operands[1], ignore_index);
+  Dims whole(outputs[0].dims);
+  if (some) {
+    operands[0] = some->scores;
+    operands[1] = some->labels;
+    if (each) whole[0] = some->cut.bound();
+    outputs[0].dims = whole;
+  }
   const Value loss =
       Node::make(kForward, std::span<const Value>(operands, weight ? 3 : 2), attributes, outputs);
-  return {loss, Value(loss.node, 1)};
+  const Value total(loss.node, 1);
+  if (!some || !each) return {loss, total};
+  return {lazy::trim(loss, some->cut.count, 0, some->cut.size), total};
 }
 
 Value backward_value(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target,
@@ -158,9 +198,23 @@ Value backward_value(const at::Tensor& grad, const at::Tensor& self, const at::T
                      const at::Tensor& total_weight) {
   Value operands[5] = {value_of(grad), value_of(self), value_of(target), value_of(total_weight)};
   if (weight) operands[4] = value_of(*weight);
+  const auto attributes = Attributes::of(reduction, ignore_index, weight != nullptr);
+  const size_t count = weight ? 5 : 4;
+  if (const auto some = some_samples(operands[1], operands[2], ignore_index)) {
+    const Value whole_grad =
+        whole_operand(operands[0], target.dim(), 0, some->cut.size, some->cut.bound());
+    if (whole_grad) {
+      operands[0] = whole_grad;
+      operands[1] = some->scores;
+      operands[2] = some->labels;
+      const ShapeRef output{element_type(self), some->scores.dims()};
+      return lazy::trim(Node::make(kBackward, std::span<const Value>(operands, count), attributes,
+                                   std::span(&output, 1)),
+                        some->cut.count, 0, some->cut.size);
+    }
+  }
   const ShapeRef output{element_type(self), span_of(self.sizes())};
-  return Node::make(kBackward, std::span<const Value>(operands, weight ? 5 : 4),
-                    Attributes::of(reduction, ignore_index, weight != nullptr),
+  return Node::make(kBackward, std::span<const Value>(operands, count), attributes,
                     std::span(&output, 1));
 }
 

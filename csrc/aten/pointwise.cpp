@@ -1,5 +1,8 @@
 #include "aten/pointwise.h"
 
+#include "aten/trimmed.h"
+#include "ir/stretch.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -28,10 +31,107 @@ Results lower_pointwise(Lowering& l, const Node& node) {
 PointwiseOp::PointwiseOp(const char* name, Formula formula)
     : Op(name, lower_pointwise), formula(formula) {}
 
+namespace {
+
+constexpr int kDeepest = 8;  // formulas that are followed to what repeats itself
+
+Value stretched(const Value& value, int64_t dim, int64_t from, int64_t to, int depth);
+
+// Elementwise: as its operands.
+Value stretched_formula(const Value& value, int64_t dim, int64_t from, int64_t to, int depth) {
+  const Node& node = *value.node;
+  const auto rank = static_cast<int64_t>(value.dims().size());
+  std::vector<Value> operands;
+  for (const Value& operand : node.operands()) {
+    const int64_t own = dim - (rank - static_cast<int64_t>(operand.dims().size()));
+    operands.push_back(own < 0 ? operand : stretched(operand, own, from, to, depth + 1));
+    if (!operands.back()) return {};
+  }
+  Attributes attributes;
+  for (int64_t word : node.attribute_words()) attributes.add(word);
+  Dims dims(value.dims());
+  dims[static_cast<size_t>(dim)] = to;
+  const ShapeRef shape{value.type(), dims};
+  return Node::make(node.op(), operands, attributes, std::span(&shape, 1));
+}
+
+// `value`, which says nothing along `dim` but one number again and again, in another size; empty
+// when that is not to be seen.
+Value stretched(const Value& value, int64_t dim, int64_t from, int64_t to, int depth) {
+  const auto axis = static_cast<size_t>(dim);
+  if (value.dims()[axis] != from || from == 1) return value.dims()[axis] == 1 ? value : Value();
+  if (const auto number = lazy::number_of_full(value)) {
+    Dims dims(value.dims());
+    dims[axis] = to;
+    return lazy::full(*number, value.type(), dims);
+  }
+  if (Value view = ir::stretch_view(value, axis, to)) return view;
+  const bool is_formula = value.node->op().lower == &lower_pointwise;
+  return is_formula && depth < kDeepest ? stretched_formula(value, dim, from, to, depth) : Value();
+}
+
+}  // namespace
+
+Value whole_operand(const Value& operand, int64_t rank, int64_t dim, int64_t size, int64_t bound) {
+  const int64_t own = dim - (rank - static_cast<int64_t>(operand.dims().size()));
+  if (own < 0) return operand;
+  const auto cut = lazy::trimmed(operand);
+  if (!cut) return stretched(operand, own, size, bound, 0);
+  const bool fits = cut->dim == own && cut->size == size && cut->bound() == bound;
+  return fits ? cut->whole : Value();
+}
+
+std::optional<Wholes> wholes_of(std::span<const Value> operands, std::span<const int64_t> dims) {
+  const auto rank = static_cast<int64_t>(dims.size());
+  Wholes result;
+  int64_t bound = -1;
+  for (const Value& operand : operands) {
+    if (const auto cut = lazy::trimmed(operand)) {
+      result.dim = cut->dim + rank - static_cast<int64_t>(operand.dims().size());
+      result.size = dims[static_cast<size_t>(result.dim)];
+      result.count = cut->count;
+      bound = cut->bound();
+    }
+  }
+  if (bound < 0) return std::nullopt;
+  for (const Value& operand : operands) {
+    result.operands.push_back(whole_operand(operand, rank, result.dim, result.size, bound));
+    if (!result.operands.back()) return std::nullopt;
+  }
+  result.dims = Dims(dims);
+  result.dims[static_cast<size_t>(result.dim)] = bound;
+  return result;
+}
+
+std::optional<ReducedWhole> reduced_whole(const Value& operand, const Dims& dims,
+                                          std::span<const int64_t> output, Neutral neutral) {
+  auto cut = lazy::trimmed(operand);
+  if (!cut) return std::nullopt;
+  ReducedWhole result{cut->whole, Dims(output), cut->count, cut->dim, std::nullopt};
+  if (dims.contains(cut->dim)) {
+    result.operand = lazy::filled(*cut, neutral);
+    return result;
+  }
+  if (output.size() != operand.dims().size()) {  // the dims are gone
+    int64_t before = 0;
+    for (int64_t dim : dims) before += dim < cut->dim ? 1 : 0;
+    cut->dim -= before;
+  }
+  result.output[static_cast<size_t>(cut->dim)] = cut->bound();
+  result.kept = std::move(cut);
+  return result;
+}
+
 Value pointwise(const PointwiseOp& op, std::span<const Value> operands, ElementType common,
                 ShapeRef output, const Attributes& attributes) {
   Attributes all = Attributes::of(common);
   for (int64_t word : attributes.words()) all.add(word);
+  if (any_trimmed(operands)) [[unlikely]] {
+    if (const auto wholes = wholes_of(operands, output.dims)) {
+      const ShapeRef whole{output.type, wholes->dims};
+      return wholes->trimmed(Node::make(op, wholes->operands, all, std::span(&whole, 1)));
+    }
+  }
   return Node::make(op, operands, all, std::span(&output, 1));
 }
 

@@ -17,6 +17,7 @@
 
 #include "aten/formulas.h"
 #include "aten/pointwise.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 
@@ -68,9 +69,31 @@ namespace {
 
 using OptionalType = std::optional<at::ScalarType>;
 
+extern const Op kMean, kMeanOfSome, kProd, kAll, kTrace, kLogsumexp;
+
+// What makes no difference to a reduction of `type`, where there is such a number.
+std::optional<Neutral> neutral_of(const Op& op, ElementType type) {
+  if (&op == &kTrace || (&op == &kMean && stablehlo::is_complex(type))) return std::nullopt;
+  if (&op == &kProd || &op == &kAll) return Neutral::kOne;
+  if (&op != &kLogsumexp) return Neutral::kZero;
+  return stablehlo::is_float(type) ? std::optional(Neutral::kLowest) : std::nullopt;
+}
+
 // Most reductions: one operand, the dims as the only attribute.
 Value reduce(const Op& op, const at::Tensor& self, const Dims& dims, ShapeRef output) {
-  return Node::make(op, {value_of(self)}, Attributes::of(std::span<const int64_t>(dims)), output);
+  const Value operand = value_of(self);
+  const auto attributes = Attributes::of(std::span<const int64_t>(dims));
+  const auto neutral = neutral_of(op, operand.type());
+  const auto whole = lazy::is_trimmed(operand) && neutral
+                         ? reduced_whole(operand, dims, output.dims, *neutral)
+                         : std::nullopt;
+  if (!whole) return Node::make(op, {operand}, attributes, output);
+  const ShapeRef shape{output.type, whole->output};
+  if (&op != &kMean || whole->kept) {
+    return whole->result(Node::make(op, {whole->operand}, attributes, shape));
+  }
+  const auto with_dim = Attributes::of(std::span<const int64_t>(dims), whole->dim);
+  return Node::make(kMeanOfSome, {whole->operand, whole->count}, with_dim, shape);
 }
 
 // The operand in the type that sums accumulate in: converted to the result's dtype first, as
@@ -120,6 +143,20 @@ const Op kMean{"aten::mean", [](Lowering& l, const Node& n) -> Results {
                  for (int64_t dim : dims) count *= x.dim(dim);
                  return as_output(l, n, l->reduce_sum(x, dims) / count);
                }};
+
+// The same where only the first elements along one of the dims count: operand 1 says how many, the
+// others are zero. Attributes: dims, that dim.
+const Op kMeanOfSome{"aten::mean", [](Lowering& l, const Node& n) -> Results {
+                       auto attributes = n.attributes();
+                       const Dims dims(attributes.list());
+                       const int64_t some = attributes.integer();
+                       const XlaValue x = widened(l, n);
+                       int64_t others = 1;
+                       for (int64_t dim : dims) others *= dim == some ? 1 : x.dim(dim);
+                       const XlaValue sum = l->reduce_sum(x, dims);
+                       const XlaValue count = l.operand(1, sum.element_type()) * others;
+                       return as_output(l, n, l->divide(sum, l->broadcast_to(count, sum.dims())));
+                     }};
 
 using MeanMeta = at::meta::structured_mean_dim;
 Value compute_mean(Infer<MeanMeta, 1>& it, const at::Tensor& self, at::OptionalIntArrayRef dim,

@@ -7,6 +7,7 @@
 #include <ATen/ops/_softmax_meta.h>
 
 #include "aten/reduction.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -78,6 +79,19 @@ void check_input(const char* name, const at::Tensor& self, int64_t dim, bool hal
                               "\" not implemented for '", c10::toString(self.scalar_type()), "'");
 }
 
+// Of operands of `output`'s dims; of their wholes where they are trimmed along another dim.
+Value node(const Op& op, std::initializer_list<Value> operands, int64_t dim, ShapeRef output) {
+  const std::span given(operands.begin(), operands.size());
+  if (any_trimmed(given)) {
+    if (const auto wholes = wholes_of(given, output.dims); wholes && wholes->dim != dim) {
+      const ShapeRef whole{output.type, wholes->dims};
+      return wholes->trimmed(
+          Node::make(op, wholes->operands, Attributes::of(dim), std::span(&whole, 1)));
+    }
+  }
+  return Node::make(op, operands, Attributes::of(dim), output);
+}
+
 // The result is always row-major, whatever the strides of the input.
 template <const Op& op>
 struct Forward {
@@ -86,8 +100,7 @@ struct Forward {
   static Value value(const at::Tensor& self, int64_t dim, bool half_to_float, ElementType type) {
     dim = at::maybe_wrap_dim(dim, self.dim());
     check_input(kLog ? "log_softmax" : "softmax", self, dim, half_to_float);
-    return Node::make(op, {value_of(self)}, Attributes::of(dim),
-                      ShapeRef{type, span_of(self.sizes())});
+    return node(op, {value_of(self)}, dim, {type, span_of(self.sizes())});
   }
   static at::Tensor functional(const at::Tensor& self, int64_t dim, bool half_to_float) {
     const at::ScalarType type = half_to_float ? at::kFloat : self.scalar_type();
@@ -110,16 +123,15 @@ struct Backward {
                 " are not those of the output, ", output.sizes());
     TORCH_CHECK(grad.scalar_type() == output.scalar_type(), op.name, ": expected a gradient of ",
                 output.scalar_type(), ", got ", grad.scalar_type());
-    return lazy::make(Node::make(op, {value_of(grad), value_of(output)}, Attributes::of(dim),
-                                 ShapeRef{lazy::element_type(input_type), span_of(grad.sizes())}),
+    return lazy::make(node(op, {value_of(grad), value_of(output)}, dim,
+                           {lazy::element_type(input_type), span_of(grad.sizes())}),
                       input_type, grad.device());
   }
   template <class Meta>
   static Value compute(Infer<Meta, 1>& it, const at::Tensor& grad, const at::Tensor& output,
                        int64_t dim, at::ScalarType) {
     dim = at::maybe_wrap_dim(dim, grad.dim());
-    return Node::make(op, {value_of(grad), value_of(output)}, Attributes::of(dim),
-                      it.output_shape());
+    return node(op, {value_of(grad), value_of(output)}, dim, it.output_shape());
   }
 };
 

@@ -1,19 +1,15 @@
 // unique and unique_consecutive, of elements and of slices along a dimension. Equal ones are
-// brought together, then the first of each run is kept. The number of runs is waited for (and
-// counted, as "aten::_unique2" and so on); everything else stays on the device. A NaN equals
-// nothing.
+// brought together, then the first of each run is kept. The number of runs is waited for;
+// everything else stays on the device. A NaN equals nothing.
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/diff.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "aten/dynamic.h"
 #include "aten/indices.h"
 #include "aten/order.h"
-#include "lazy/metrics.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -39,18 +35,39 @@ at::Tensor first_of_runs(const at::Tensor& rows) {
   return at::cat({at::ones({1}, like(rows, at::kBool)), differs});
 }
 
+// How far it is from each start to the next, or to the end. Operands: starts, their number.
+// Attribute: the end.
+const Op kRunLengths{"aten::unique", [](Lowering& l, const Node& n) -> Results {
+                       const XlaValue starts = l.operand(0);
+                       const int64_t size = starts.dim(0);
+                       XlaValue next = l->slice(starts, {1}, {size});
+                       next = l->pad(next, l->scalar(0, starts.element_type()), {0}, {1});
+                       const XlaValue place = l->iota(ElementType::kS64, {size}, 0);
+                       const XlaValue last = l.operand(1) - 1;
+                       const XlaValue inside = l->lt(place, l->broadcast_to(last, {size}));
+                       const XlaValue end = l->full_like(next, n.attributes().integer());
+                       return l->subtract(l->select(inside, next, end), starts);
+                     }};
+
+at::Tensor run_lengths(const at::Tensor& starts, int64_t end) {
+  const auto cut = lazy::trimmed(value_of(starts));
+  const Value whole =
+      Node::make(kRunLengths, {cut->whole, cut->count}, Attributes::of(end), cut->whole.shape());
+  return lazy::make(lazy::with_computed(value_of(starts), whole), at::kLong, starts.device());
+}
+
 // `order`: where the rows stood before they were sorted; undefined if they were not.
 Unique runs_of(const at::Tensor& rows, const at::Tensor& order, bool return_inverse,
                bool return_counts) {
   const at::Tensor first = first_of_runs(rows);
-  const at::Tensor starts = wait_for_nonzero(first).select(1, 0);
+  const at::Tensor starts = positions_of(first, "unique");
   at::Tensor inverse = no_indices(rows), counts = no_indices(rows);
   if (return_inverse) {
     inverse = first.cumsum(0).sub(1);
     if (order.defined()) inverse = at::zeros_like(inverse).scatter(0, order, inverse);
   }
   if (return_counts) {
-    counts = at::diff(starts, 1, 0, {}, at::full({1}, rows.size(0), like(rows, at::kLong)));
+    counts = run_lengths(starts, rows.size(0));
   }
   return {rows.index_select(0, starts), inverse, counts};
 }
@@ -73,15 +90,11 @@ Unique unique_elements(const at::Tensor& self, bool sort, bool return_inverse, b
 
 // As on CPU, the result is sorted even when that is not asked for.
 Unique unique2(const at::Tensor& self, bool /*sorted*/, bool return_inverse, bool return_counts) {
-  static lazy::metrics::Counter counter("aten::_unique2");
-  counter.add();
   return unique_elements(self, true, return_inverse, return_counts);
 }
 
 std::tuple<at::Tensor, at::Tensor> unique(const at::Tensor& self, bool /*sorted*/,
                                           bool return_inverse) {
-  static lazy::metrics::Counter counter("aten::_unique");
-  counter.add();
   auto [values, inverse, counts] = unique_elements(self, true, return_inverse, false);
   return {values, inverse};
 }
@@ -149,22 +162,16 @@ Unique unique_slices(const at::Tensor& self, int64_t dim, bool sort) {
 
 Unique unique_dim(const at::Tensor& self, int64_t dim, bool /*sorted*/, bool /*return_inverse*/,
                   bool /*return_counts*/) {
-  static lazy::metrics::Counter counter("aten::unique_dim");
-  counter.add();
   return unique_slices(self, dim, true);
 }
 
 Unique unique_dim_consecutive(const at::Tensor& self, int64_t dim, bool /*return_inverse*/,
                               bool /*return_counts*/) {
-  static lazy::metrics::Counter counter("aten::unique_dim_consecutive");
-  counter.add();
   return unique_slices(self, dim, false);
 }
 
 Unique unique_consecutive(const at::Tensor& self, bool return_inverse, bool return_counts,
                           std::optional<int64_t> dim) {
-  static lazy::metrics::Counter counter("aten::unique_consecutive");
-  counter.add();
   // As on CPU: one dimension needs no slices.
   if (!dim || (*dim == 0 && self.dim() == 1)) {
     return unique_elements(self, false, return_inverse, return_counts);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/lowering.h"
+#include "ir/stretch.h"
 
 namespace torch_xla::ir {
 namespace {
@@ -506,6 +507,17 @@ Value read_view(const Base& base, const Geometry& view) {
   return Node::make(name_read(base, view), {base.value},
                     Attributes::of(base.strides, view.type, view.sizes, view.strides, view.offset),
                     ShapeRef{view.type, view.sizes});
+}
+
+Value stretch_view(const Value& value, size_t dim, int64_t size) {
+  const Node& node = *value.node;
+  if (&node.op() != &kExpand) return {};
+  const Recorded recorded = read_attributes(node);
+  if (recorded.view.strides[dim] != 0) return {};
+  Dims sizes(recorded.view.sizes);
+  sizes[dim] = size;
+  return read_view({node.operand(0), recorded.base_strides},
+                   {recorded.view.type, sizes, recorded.view.strides, recorded.view.offset});
 }
 
 Value write_view(const Base& base, const Geometry& view, const Value& source) {

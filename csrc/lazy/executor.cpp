@@ -20,6 +20,7 @@
 #include "lazy/settings.h"
 #include "lazy/storage.h"
 #include "lazy/transfer.h"
+#include "lazy/trimmed.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
@@ -32,11 +33,20 @@ using Storages = std::vector<c10::intrusive_ptr<LazyStorage>>;
 struct Roots {
   Storages storages;
   std::vector<size_t> value_of;  // index into `values` for each storage
+  std::vector<ir::Value> cuts;   // what a storage holds of its value, where that is trimmed
   std::vector<ir::Value> values;
   // Constants that the values began as (LazyStorage::initial_fill). They are made beforehand and
   // given to the program, which is then the one of later steps, where they are device data.
   std::unordered_set<const ir::Node*> inputs;
   std::vector<ir::Value> fills;  // the same, each once
+
+  // What a storage holds when its value is `value`, now or later.
+  ir::Value held(size_t storage, const ir::Value& value) const {
+    return cuts[storage] ? with_computed(cuts[storage], value) : value;
+  }
+  const ir::Value& held(size_t storage) const {
+    return cuts[storage] ? cuts[storage] : values[value_of[storage]];
+  }
 };
 
 struct ValueHash {
@@ -49,7 +59,8 @@ Roots gather_roots(Storages storages) {
   Roots roots;
   std::unordered_map<ir::Value, size_t, ValueHash> seen;
   for (auto& storage : storages) {
-    const ir::Value value = storage->value();
+    const ir::Value contents = storage->value();
+    const ir::Value& value = computed(contents);
     if (DeviceData::of(value)) continue;
     if (ir::Value fill = storage->initial_fill(); number_of_full(fill)) {
       if (roots.inputs.insert(fill.node.get()).second) roots.fills.push_back(std::move(fill));
@@ -57,6 +68,7 @@ Roots gather_roots(Storages storages) {
     const auto [entry, fresh] = seen.emplace(value, roots.values.size());
     if (fresh) roots.values.push_back(value);
     roots.value_of.push_back(entry->second);
+    roots.cuts.push_back(is_trimmed(contents) ? contents : ir::Value());
     roots.storages.push_back(std::move(storage));
   }
   return roots;
@@ -217,6 +229,10 @@ Buffers run(c10::Device device, const Roots& roots) {
     for (size_t i = 0; i < roots.storages.size(); ++i) {
       recording->back().outputs.push_back({WeakStorage(roots.storages[i]), roots.value_of[i]});
     }
+    // Sizes that depend on data were read, and decided what Python did.
+    if (std::any_of(roots.cuts.begin(), roots.cuts.end(), is_trimmed)) {
+      recording->emplace_back();
+    }
   }
   return buffers;
 }
@@ -225,26 +241,19 @@ Buffers run(c10::Device device, const Roots& roots) {
 // data that only their old contents refer to can thus be donated.
 struct Promises {
   std::vector<std::shared_ptr<DeviceData>> data;  // for each of roots.values
-  std::vector<ir::Value> leaves;
+  std::vector<ir::Value> held;                    // for each of roots.storages
 };
-
-// Storages that another thread has overwritten since keep what it wrote.
-void replace_values(const Roots& roots, std::span<const ir::Value> expected, size_t value,
-                    const ir::Value& by) {
-  for (size_t i = 0; i < roots.storages.size(); ++i) {
-    if (roots.value_of[i] == value) roots.storages[i]->replace_value(expected[value], by);
-  }
-}
 
 Promises put_promises(c10::Device device, const Roots& roots) {
   Promises promises;
+  std::vector<ir::Value> leaves;
   for (const ir::Value& value : roots.values) {
     promises.data.push_back(std::make_shared<DeviceData>(device, value.node->location()));
-    promises.leaves.push_back(DeviceData::leaf(value.shape(), promises.data.back()));
+    leaves.push_back(DeviceData::leaf(value.shape(), promises.data.back()));
   }
   for (size_t i = 0; i < roots.storages.size(); ++i) {
-    const size_t v = roots.value_of[i];
-    roots.storages[i]->replace_value(roots.values[v], promises.leaves[v]);
+    promises.held.push_back(roots.held(i, leaves[roots.value_of[i]]));
+    roots.storages[i]->replace_value(roots.held(i), promises.held[i]);
   }
   return promises;
 }
@@ -317,8 +326,12 @@ class Isolation {
     }
   }
 
+  // Storages that another thread has overwritten since keep what it wrote.
   void put_back(size_t v, const ir::Value& value) {
-    replace_values(roots_, promises_.leaves, v, value);
+    for (size_t i = 0; i < roots_.storages.size(); ++i) {
+      if (roots_.value_of[i] != v) continue;
+      roots_.storages[i]->replace_value(promises_.held[i], roots_.held(i, value));
+    }
   }
 
   const c10::Device device_;
@@ -393,8 +406,11 @@ std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
     if (!allow_execution()) throw;
     // Another pending tensor may be to blame; this one can be had without it.
     if (holder->pending()) return compute_alone(holder->value(), device);
-    if (DeviceData* data = DeviceData::of(holder->value()); !data || !data->failed()) throw;
+    DeviceData* data = DeviceData::of(computed(holder->value()));
+    if (!data || !data->failed()) throw;
   }
+  // What was computed is the whole: this cuts it.
+  if (is_trimmed(holder->value())) return compute_alone(holder->value(), device);
   return std::static_pointer_cast<DeviceData>(holder->value().node->shared_payload());
 }
 

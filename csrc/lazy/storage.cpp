@@ -11,6 +11,7 @@
 #include "lazy/dtype.h"
 #include "lazy/full.h"
 #include "lazy/runtime.h"
+#include "lazy/trimmed.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -86,9 +87,9 @@ void LazyStorage::release_resources() { drop_value(); }
 // What `value` held before is the caller's to drop, once the lock is released: it may be the last
 // reference to a whole graph.
 void LazyStorage::exchange(ir::Value& value) {
-  DeviceData* data = DeviceData::of(value);
+  DeviceData* data = DeviceData::of(computed(value));
   if (data) ++data->storages;
-  if (DeviceData* old = DeviceData::of(value_)) --old->storages;
+  if (DeviceData* old = DeviceData::of(computed(value_))) --old->storages;
   std::swap(value_, value);
   const bool pending = value_ && !data;
   if (!pending) {

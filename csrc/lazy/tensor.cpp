@@ -9,6 +9,7 @@
 #include "lazy/dtype.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
+#include "lazy/trimmed.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -109,6 +110,34 @@ void follow_growth(const at::TensorBase& tensor, LazyStorage& storage) {
       ir::write_view({fresh, storage.strides()}, {storage.type(), old_count, one, 0}, old_flat));
 }
 
+// A view of trimmed rows that keeps them: the same view of all rows, trimmed. Memory of the whole
+// begins as that of the rows does, so only the number of rows changes. Empty for other views.
+ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
+                    const ir::Value& contents) {
+  const auto rows = trimmed(contents);
+  if (!rows || rows->dim != 0 || !storage.strides().empty() ||
+      storage.type() != element_type(tensor.scalar_type())) {
+    return {};
+  }
+  const std::span<const int64_t> whole = rows->whole.dims();
+  const int64_t row = numel({whole.data() + 1, whole.size() - 1});
+  const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  int64_t dim = -1, reach = tensor.storage_offset();  // within one row
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == rows->size && strides[i] == row && dim < 0) {
+      dim = static_cast<int64_t>(i);
+    } else {
+      reach += std::max<int64_t>(0, sizes[i] - 1) * strides[i];
+    }
+  }
+  if (dim < 0 || reach >= row) return {};
+  Dims all(sizes);
+  all[static_cast<size_t>(dim)] = rows->bound();
+  const ir::Geometry geometry{
+      storage.type(), all, {strides.data(), strides.size()}, tensor.storage_offset()};
+  return trim(ir::read_view({rows->whole, {}}, geometry), rows->count, dim, rows->size);
+}
+
 }  // namespace
 
 void check_fits(size_t bytes, c10::Device device) {
@@ -172,8 +201,11 @@ ir::Value read(const at::TensorBase& tensor) {
   if (!storage.has_value()) adopt_geometry(tensor, storage);
   follow_growth(tensor, storage);
   if (is_base(tensor, storage)) return apply_bits(tensor, storage.value());
-  return apply_bits(tensor,
-                    ir::read_view({storage.value(), storage.strides()}, geometry_of(tensor)));
+  const ir::Value contents = storage.value();
+  if (is_trimmed(contents)) [[unlikely]] {
+    if (ir::Value rows = read_rows(tensor, storage, contents)) return apply_bits(tensor, rows);
+  }
+  return apply_bits(tensor, ir::read_view({contents, storage.strides()}, geometry_of(tensor)));
 }
 
 void write(const at::TensorBase& tensor, ir::Value value) {

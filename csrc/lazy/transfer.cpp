@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/narrow.h>
 
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
@@ -12,6 +13,7 @@
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
+#include "lazy/trimmed.h"
 #include "pjrt/error.h"
 
 namespace torch_xla::lazy {
@@ -49,7 +51,7 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   metrics::Timer timer(time);
   const ir::ElementType type = element_type(cpu.scalar_type());
   // Bits that the tensor only carries, and strides the plugin need not know.
-  const at::Tensor dense = cpu.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor dense = cpu.to(scalar_type(type)).resolve_conj().resolve_neg().contiguous();
   Runtime& runtime = Runtime::get();
   const at::IntArrayRef sizes = dense.sizes();
   auto buffer = runtime.client().buffer_from_host(
@@ -75,6 +77,10 @@ at::Tensor download(ir::Value value, c10::Device device) {
   const ir::ShapeRef shape = value.shape();
   at::Tensor cpu = empty_cpu(shape);
   if (shape.num_elements() == 0) return cpu;
+  if (const auto cut = trimmed(value)) {
+    value = {};
+    return download(cut->whole, device).narrow(cut->dim, 0, cut->size).clone();
+  }
   try {
     fetch(*materialize(std::move(value), device), cpu);
   } catch (const pjrt::Error& error) {
@@ -92,7 +98,7 @@ at::Tensor download(const at::Tensor& tensor) {
     const at::Tensor elements = download(storage.value(), tensor.device()).reshape({-1});
     if (elements.nbytes() == tensor.nbytes()) return elements.view(at::kByte);
   }
-  return download(read(tensor), tensor.device());
+  return download(read(tensor), tensor.device()).to(tensor.scalar_type());
 }
 
 std::vector<at::Tensor> download(at::TensorList tensors) {
