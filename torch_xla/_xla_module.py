@@ -67,6 +67,11 @@ def is_available() -> bool:
         return False
 
 
+def is_initialized() -> bool:
+    """Whether a plugin was loaded."""
+    return _XLAC._xla_runtime_is_initialized()
+
+
 def device_count() -> int:
     """Devices of this process."""
     return _XLAC._xla_num_devices()

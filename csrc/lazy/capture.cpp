@@ -47,9 +47,11 @@ Capture* Capture::current() { return t_current; }
 
 void check_not_capturing() { TORCH_CHECK(t_current == nullptr, kRefusal); }
 
-Capture::Capture(c10::Device device, const std::vector<at::Tensor>& inputs) : device_(device) {
+Capture::Capture(c10::Device device, const std::vector<at::Tensor>& inputs, uint64_t owner)
+    : device_(device) {
   check_not_capturing();
   graph_->device_ = device;
+  graph_->owner_ = owner;
   for (const at::Tensor& input : inputs) {
     const bool is_number =
         input.defined() && input.device().is_cpu() && input.dim() == 0 && !input.is_complex();

@@ -22,8 +22,10 @@ namespace torch_xla::lazy {
 class Capture {
  public:
   // `inputs`: xla tensors of one device, and CPU tensors of one real number, which each launch
-  // reads anew. Throws c10::Error for others, and when a capture is under way in this thread.
-  Capture(c10::Device device, const std::vector<at::Tensor>& inputs);
+  // reads anew. `owner`: the same number for captures that differ in shapes only, for reports of
+  // recompilations. Throws c10::Error for other inputs, and when a capture is under way in this
+  // thread.
+  Capture(c10::Device device, const std::vector<at::Tensor>& inputs, uint64_t owner = 0);
   ~Capture();
   Capture(const Capture&) = delete;
 

@@ -10,6 +10,7 @@
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
 #include "lazy/metrics.h"
+#include "lazy/recompiles.h"
 #include "lazy/recording.h"
 #include "lazy/settings.h"
 #include "lazy/tensor.h"
@@ -111,6 +112,7 @@ const Program& CompiledGraph::program(bool donate) {
     for (const Parameter& parameter : parameters_) {
       donated.push_back(donate && parameter.slot != kNone && slots_[parameter.slot].donated);
     }
+    const CompilationOwner owner(owner_);
     std::lock_guard lock(ir::graph_mutex());
     ir::Graph graph = ir::walk(roots_);
     program = program_for(graph, roots_, donated, device_);

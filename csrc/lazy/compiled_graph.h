@@ -120,6 +120,7 @@ class CompiledGraph {
   std::vector<Fresh> fresh_;
   std::vector<Result> results_;
   bool writes_ = false;
+  uint64_t owner_ = 0;                                // for reports of recompilations
   std::array<std::shared_ptr<Program>, 2> programs_;  // which keeps its inputs, which donates
   uint64_t settings_ = 0;                             // of which version the programs are
 };

@@ -7,6 +7,7 @@
 
 #include "ir/lowering.h"
 #include "lazy/capture.h"
+#include "lazy/draw_state.h"
 #include "lazy/runtime.h"
 
 namespace torch_xla::lazy {
@@ -19,7 +20,23 @@ const ir::Op kRngState{"xla::rng_state", [](ir::Lowering& l, const ir::Node&) ->
                              {l->reshape(l.operand(0), {1}), l->reshape(l.operand(1), {1})}, 0);
                        }};
 
+// state, count: where a stream is after a draw of so many numbers.
+const ir::Op kAfterDraw{"xla::rng_state", [](ir::Lowering& l, const ir::Node&) -> ir::Results {
+                          const auto count = l->reshape(l.operand(1), {1});
+                          const auto zero = l->zeros_like(count);
+                          return l.operand(0) + l->concatenate({zero, count}, 0);
+                        }};
+
+// What the calling thread draws from instead of a generator, if anything (set_draw_state).
+thread_local ir::Value t_state;
+
 }  // namespace
+
+ir::Value draw_state(c10::Device device) {
+  return generator_for(std::nullopt, device).next_state(0);
+}
+
+void set_draw_state(ir::Value state) { t_state = std::move(state); }
 
 XlaGenerator::XlaGenerator(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(c10::kXLA, device),
@@ -65,6 +82,12 @@ XlaGenerator* XlaGenerator::clone_impl() const {
 }
 
 ir::Value XlaGenerator::next_state(int64_t count) {
+  if (t_state) {
+    const ir::Value state = t_state;
+    t_state = ir::Node::make(kAfterDraw, {state, ir::scalar(count, ir::ElementType::kU64)}, {},
+                             state.shape());
+    return state;
+  }
   Capture* capture = Capture::current();
   uint64_t seed = 0, start = 0;
   if (!capture) {

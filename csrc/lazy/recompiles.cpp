@@ -5,9 +5,15 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace torch_xla::lazy {
 namespace {
+
+thread_local uint64_t t_owner = 0;
+
+// A line, and the graph there that the program is of (CompilationOwner).
+using Site = std::pair<ir::Location, uint64_t>;
 
 constexpr size_t kKeptSignatures = 8;
 constexpr size_t kKeptLines = 256;
@@ -21,7 +27,7 @@ struct Line {
 struct History {
   std::mutex mutex;
   size_t warn_at = 8;
-  std::map<ir::Location, Line> lines;
+  std::map<Site, Line> lines;
 };
 
 History& history() {
@@ -55,8 +61,9 @@ std::string note_compilation(ir::Signature signature) {
   {
     std::lock_guard lock(history().mutex);
     auto& lines = history().lines;
-    if (lines.size() >= kKeptLines && !lines.contains(location)) lines.erase(lines.begin());
-    Line& line = lines[location];
+    const Site site{location, t_owner};
+    if (lines.size() >= kKeptLines && !lines.contains(site)) lines.erase(lines.begin());
+    Line& line = lines[site];
     ++line.programs;
     if (const ir::Signature* before = nearest(line, signature)) {
       difference = signature.difference(*before);
@@ -76,6 +83,9 @@ std::string note_compilation(ir::Signature signature) {
   return difference;
 }
 
+CompilationOwner::CompilationOwner(uint64_t owner) : before_(t_owner) { t_owner = owner; }
+CompilationOwner::~CompilationOwner() { t_owner = before_; }
+
 void set_recompile_warning(size_t programs) {
   std::lock_guard lock(history().mutex);
   history().warn_at = programs;
@@ -84,9 +94,10 @@ void set_recompile_warning(size_t programs) {
 std::string recompile_report() {
   std::lock_guard lock(history().mutex);
   std::string text;
-  for (const auto& [location, line] : history().lines) {
+  for (const auto& [site, line] : history().lines) {
     if (line.programs < 2) continue;
-    text += "Recompiled: " + name_of(location) + "\n  Programs: " + std::to_string(line.programs) +
+    text += "Recompiled: " + name_of(site.first) +
+            "\n  Programs: " + std::to_string(line.programs) +
             "\n  LastDifference: " + line.last_difference + "\n";
   }
   return text;

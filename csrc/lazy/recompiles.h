@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "ir/signature.h"
@@ -13,6 +14,18 @@ namespace torch_xla::lazy {
 // earlier one of the same line, with the remedy; "" for a line's first. Warns, once a line, when it
 // has compiled as many programs as the threshold says.
 std::string note_compilation(ir::Signature signature);
+
+// While it lives, compilations of the calling thread belong to `owner` and its line: one line may
+// call many graphs that torch.compile made. 0: to the line alone.
+class CompilationOwner {
+ public:
+  explicit CompilationOwner(uint64_t owner);
+  ~CompilationOwner();
+  CompilationOwner(const CompilationOwner&) = delete;
+
+ private:
+  uint64_t before_;
+};
 
 // Programs of one line at which it is warned of; 0: never. 8 by default.
 void set_recompile_warning(size_t programs);

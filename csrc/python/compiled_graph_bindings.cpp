@@ -10,9 +10,10 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-std::unique_ptr<lazy::Capture> begin_capture(const std::string& device, const Tensors& inputs) {
+std::unique_ptr<lazy::Capture> begin_capture(const std::string& device, const Tensors& inputs,
+                                             uint64_t owner) {
   std::unique_ptr<lazy::Capture> capture;
-  syncing([&] { capture = std::make_unique<lazy::Capture>(parse_device(device), inputs); });
+  syncing([&] { capture = std::make_unique<lazy::Capture>(parse_device(device), inputs, owner); });
   return capture;
 }
 
@@ -28,7 +29,8 @@ void bind_compiled_graphs(py::module_& m) {
   py::class_<lazy::Capture>(m, "_Capture",
                             "The calling thread traces a graph from stand-ins of its inputs, from "
                             "here to `finish` or `cancel`.")
-      .def(py::init(&begin_capture), py::arg("device"), py::arg("inputs"))
+      .def(py::init(&begin_capture), py::arg("device"), py::arg("inputs"),
+           py::arg("owner") = uint64_t{0})
       .def_property_readonly("stand_ins", &lazy::Capture::stand_ins)
       .def("finish", &lazy::Capture::finish, py::arg("results"), WithoutGil())
       .def("cancel", &lazy::Capture::cancel, WithoutGil());

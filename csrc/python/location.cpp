@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/location.h"
@@ -65,6 +66,7 @@ struct Table {
   size_t size = 0;
   std::deque<std::string> texts{std::string()};  // by location; the first is "unknown"
   std::vector<std::string> internal_folders;
+  std::unordered_map<std::string, Location> named;  // by set_location
 };
 
 // Never destroyed: nodes are still made while the process ends.
@@ -77,6 +79,9 @@ std::atomic<bool> g_record{true};
 // The last place seen, which stands for threads that run no Python: a backward pass then points at
 // the call that started it, or at the last op before.
 std::atomic<Location> g_last{0};
+
+// What set_location set.
+thread_local Location t_set = 0;
 
 bool finalizing() {
 #if PY_VERSION_HEX >= 0x030d0000
@@ -142,6 +147,7 @@ Location look_up(const txla_frame& frame) {
 
 Location current() {
   if (!g_record.load(std::memory_order_relaxed)) return 0;
+  if (t_set != 0) return t_set;
   PyThreadState* state = PyGILState_GetThisThreadState();
   if (state) {
     txla_frame frame;
@@ -178,6 +184,21 @@ void install_locations(std::vector<std::string> folders) {
 void set_record_locations(bool record) { g_record = record; }
 
 bool record_locations() { return g_record; }
+
+void set_location(const std::string& place) {
+  t_set = 0;
+  if (place.empty()) return;
+  Table& all = table();
+  std::lock_guard lock(all.mutex);
+  const auto known = all.named.find(place);
+  if (known != all.named.end()) {
+    t_set = known->second;
+  } else if (all.named.size() < kMostSites) {
+    t_set = static_cast<Location>(all.texts.size());
+    all.texts.push_back(place);
+    all.named.emplace(place, t_set);
+  }
+}
 
 size_t location_count() {
   std::lock_guard lock(table().mutex);

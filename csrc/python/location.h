@@ -13,6 +13,10 @@ void install_locations(std::vector<std::string> folders);
 void set_record_locations(bool record);
 bool record_locations();
 
+// Nodes that the calling thread makes from here on are said to come from `place`
+// ("forward@a.py:3"), until it is set to "" again.
+void set_location(const std::string& place);
+
 // The number of different places seen so far.
 size_t location_count();
 

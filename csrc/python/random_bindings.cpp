@@ -1,11 +1,14 @@
 // Random state as a number: torch_xla.core.xla_model.get_rng_state and set_rng_state. The whole
 // state, as a tensor, is torch.xla.get_rng_state.
 
-#include "ir/hash.h"
 #include "lazy/random.h"
 
 #include <limits>
+
+#include "ir/hash.h"
+#include "lazy/draw_state.h"
 #include "lazy/runtime.h"
+#include "lazy/tensor.h"
 #include "python/bindings.h"
 
 namespace torch_xla::python {
@@ -57,6 +60,21 @@ void bind_random(py::module_& m) {
         return lazy::default_generator(parse_device(device).index());
       },
       py::arg("device") = "", "The torch.Generator that random ops of a device use.");
+  m.def(
+      "_draw_state",
+      [](const std::string& name) {
+        const c10::Device device = parse_device(name);
+        return lazy::make(lazy::draw_state(device), at::kUInt64, device);
+      },
+      py::arg("device") = "", WithoutGil(),
+      "Where the device's random numbers come from next, for _set_draw_state.");
+  m.def(
+      "_set_draw_state",
+      [](const std::optional<at::Tensor>& state) {
+        lazy::set_draw_state(state ? lazy::read(*state) : ir::Value());
+      },
+      py::arg("state"), WithoutGil(),
+      "This thread draws from a state of _draw_state from here on; None ends that.");
 }
 
 }  // namespace torch_xla::python

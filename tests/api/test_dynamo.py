@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -123,7 +124,8 @@ def constants(x):
 
 
 def new_tensors(x):
-    return torch.zeros(3, device=x.device), torch.arange(4, device=x.device) + 1, x.new_ones(2)
+    kind = x.device.type  # without an index
+    return torch.zeros(3, device=kind), torch.arange(4, device=kind) + x[0], x.new_ones(2)
 
 
 def several_dtypes(x):
@@ -168,6 +170,20 @@ def cond(x):
     return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
 
 
+def while_loop(x):
+    def go_on(i, x):
+        return i < 3
+
+    def body(i, x):
+        return i + 1, x * 2
+
+    return torch._higher_order_ops.while_loop(go_on, body, (torch.tensor(0, device=x.device), x))
+
+
+def transforms(x):
+    return torch.func.vmap(torch.func.grad(lambda row: (row**3).sum()))(x)
+
+
 FUNCTIONS = [
     mutate,
     mutate_view,
@@ -191,6 +207,8 @@ FUNCTIONS = [
     copy_of_input,
     loop,
     cond,
+    while_loop,
+    transforms,
 ]
 
 
@@ -463,6 +481,60 @@ def test_checkpoint(device):
     )
 
 
+def test_checkpoint_draws_the_same_numbers_twice(device, metrics):
+    from torch.utils.checkpoint import checkpoint
+
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8), nn.Dropout(0.3))
+    model.to(device)
+
+    def forward(x):
+        return checkpoint(model, x, use_reentrant=False).square().sum()
+
+    compiled = torch.compile(forward, backend="openxla")
+    x = batch(0, 4, 8).to(device).requires_grad_()
+
+    def gradient(f, seed):
+        torch.manual_seed(seed)
+        (result,) = torch.autograd.grad(f(x), x)
+        return host([result, torch.rand(2, device=device)])
+
+    gradient(compiled, 0)
+    before = launches()
+    for seed in range(3):
+        wanted = gradient(forward, seed)
+        torch.testing.assert_close(gradient(compiled, seed), wanted)
+    assert launches() == before + 6  # one forward and one backward each: nothing is read back
+
+
+def test_backward_twice(device):
+    def gradient(f, x):
+        loss = f(x)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return x.grad
+
+    def f(x):
+        return (x.sin() * x).sum()
+
+    compiled = torch.compile(f, backend="openxla")
+    got = gradient(compiled, batch().to(device).requires_grad_())
+    assert_same(got, gradient(f, batch().requires_grad_()))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_training_with_several_batch_sizes(device, dynamic):
+    model = MODELS["blocks"]()
+    twin = copy.deepcopy(model).to(device)
+    compiled = torch.compile(twin, backend="openxla", dynamic=dynamic)
+    for rows in (3, 5, 7, 3):
+        for m, place in ((model, "cpu"), (twin, device)):
+            f = model if m is model else compiled
+            m.zero_grad()
+            f(batch(rows, rows, 8).to(place)).square().sum().backward()
+        for got, wanted in zip(twin.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(got.grad.cpu(), wanted.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_double_backward_through_a_break(device):
     def f(x):
         y = x.sin()
@@ -551,6 +623,7 @@ def test_numbers_among_the_arguments(device, metrics):
 
 def test_number_tensors_on_the_host(device, metrics):
     """A learning rate on CPU is an input of the program, not a part of it."""
+    torch_xla._XLAC._clear_cache()
     compiled = torch.compile(lambda x, rate: x * rate, backend="openxla")
     x = batch()
     for rate in (0.1, 0.2, 0.3):
@@ -711,6 +784,101 @@ def test_matmul_precision_takes_effect(device, metrics):
         assert compilations() == 1
     finally:
         torch_xla._XLAC._xla_set_mat_mul_precision(before)
+
+
+def test_a_cache_that_is_written_at_a_position(device, metrics):
+    def f(cache, x, position):
+        cache[:, position] = x
+        return (cache * x.unsqueeze(1)).sum()
+
+    compiled = torch.compile(f, backend="openxla")
+    cache = torch.zeros(2, 8, 4)
+    on_device = cache.to(device)
+    for position in range(5):
+        x = batch(position, 2, 4)
+        wanted = f(cache, x, torch.tensor(position))
+        assert_same(
+            compiled(on_device, x.to(device), torch.tensor(position, device=device)), wanted
+        )
+    assert_same(on_device, cache)
+    assert launches() == 5
+
+
+def test_sizes_that_depend_on_data_inside_one_graph(device):
+    def f(x):
+        return (x * 2)[x > 0] + 1
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(f, backend="openxla", fullgraph=True)
+        for seed in range(3):
+            assert_same(compiled(batch(seed).to(device)), f(batch(seed)))
+
+
+def test_numbers_read_inside_one_graph(device):
+    def f(x):
+        return x * x.sum().item()
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(f, backend="openxla", fullgraph=True)
+        for seed in range(3):
+            assert_same(compiled(batch(seed).to(device)), f(batch(seed)))
+
+
+def test_threads(device):
+    compiled = torch.compile(lambda x: (x * 2).sin() + 1, backend="openxla")
+    wrong = []
+
+    def work(index):
+        for k in range(10):
+            x = torch.full((4,), float(index + k))
+            pending = x.to(device) * 3
+            if not torch.allclose(compiled(x.to(device)).cpu(), (x * 2).sin() + 1):
+                wrong.append(x)
+            if k % 3 == 0:
+                torch_xla.sync()
+            if not torch.equal(pending.cpu(), x * 3):
+                wrong.append(x)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_several_devices(run_python):
+    done = run_python(
+        """
+        import torch, torch_xla
+        double = torch.compile(lambda x: x * 2 + 1, backend="openxla")
+        there_and_back = torch.compile(
+            lambda x: (x.to("xla:1") * 2).to("xla:0") + x, backend="openxla"
+        )
+        for name in ("xla:1", "xla:0", "xla:1"):
+            y = double(torch.ones(2, device=name))
+            assert str(y.device) == name and y.tolist() == [3, 3]
+            assert there_and_back(torch.ones(2, device="xla:0")).tolist() == [3, 3]
+        """,
+        CPU_NUM_DEVICES="2",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_recompilations_are_counted_by_graph(device, metrics, recwarn):
+    """Many graphs that one line calls are no reason to warn of that line."""
+    torch_xla._XLAC._clear_recompiles()
+
+    def f(x):
+        for i in range(10):
+            x = x * (i + 2)
+            torch._dynamo.graph_break()
+            x = x + torch.ones(i + 1, 1, device=x.device).sum()
+        return x
+
+    x = batch().to(device).requires_grad_()
+    torch.compile(f, backend="openxla")(x).sum().backward()
+    assert not [w for w in recwarn if "compiled its program" in str(w.message)]
 
 
 # --- Errors ---

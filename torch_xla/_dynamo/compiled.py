@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import collections
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
-from torch_xla._dynamo import config, stages
+from torch_xla._dynamo import config, draws, stages
 from torch_xla._extension import _XLAC
 
 _logger = logging.getLogger("torch_xla.dynamo")
 _TENSOR = object()
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class CompiledFunction:
@@ -43,6 +46,7 @@ class CompiledFunction:
     def _run(self, args: list[Any]) -> list[Any]:
         if self._plan is None:
             _ensure_example_values(self._module, args)
+            draws.use_on_device(self._module)
             self._plan = _Plan(self._module)
         results = self._plan.run(args)
         self._launch = self._plan.direct_launch()
@@ -192,12 +196,11 @@ class _Program:
 
     def _capture(self, args: list[Any], tensors: list[torch.Tensor]) -> tuple[Any, Any]:
         interpreter = _Interpreter(self.stage.module)
-        capture = _XLAC._Capture(self._device(tensors), tensors)
+        capture = _XLAC._Capture(self._device(tensors), tensors, id(self))
         try:
             stand_ins = iter(capture.stand_ins)
             inputs = [next(stand_ins) if isinstance(a, torch.Tensor) else a for a in args]
-            with torch.no_grad():
-                results = interpreter.run(*inputs)
+            results = interpreter.run(*inputs)
             graph = capture.finish([r for r in results if isinstance(r, torch.Tensor)])
         except Exception as error:
             node = self.stage.origin.get(interpreter.current)
@@ -209,6 +212,7 @@ class _Program:
             others = [_TENSOR if isinstance(r, torch.Tensor) else r for r in results]
             return graph, others if any(other is not _TENSOR for other in others) else None
         finally:
+            _XLAC._set_location("")
             capture.cancel()
         raise _NeedsTheHost(node, reason)
 
@@ -220,13 +224,23 @@ class _Program:
 
 
 class _Interpreter(fx.Interpreter):
-    """Remembers which node it is at."""
+    """Remembers which node it is at, and gives what it makes the node's Python line."""
 
     current: fx.Node | None = None
 
     def run_node(self, node: fx.Node) -> Any:
         self.current = node if node.op != "output" else None
+        _XLAC._set_location(_place(node))
         return super().run_node(node)
+
+
+def _place(node: fx.Node) -> str:
+    """The innermost line of the user's that a node stands for: "forward@model.py:12"."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    if not frames:
+        return ""
+    path, line, function = frames[-1]
+    return f"{function}@{Path(path).name}:{line}"
 
 
 def _merge(results: list[torch.Tensor], others: list[Any] | None) -> list[Any]:
@@ -238,8 +252,7 @@ def _merge(results: list[torch.Tensor], others: list[Any] | None) -> list[Any]:
 
 def _ensure_example_values(module: fx.GraphModule, args: list[Any]) -> None:
     """Graphs that no compiler of torch's made have none."""
-    calls = [n for n in module.graph.nodes if n.op not in ("output", "get_attr")]
-    if all("val" in node.meta or "example_value" in node.meta for node in calls):
+    if any("val" in node.meta or "example_value" in node.meta for node in module.graph.nodes):
         return
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp

@@ -16,6 +16,8 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from torch_xla._dynamo import draws
+
 
 class Kind(enum.Enum):
     HOST = 0
@@ -58,7 +60,7 @@ class Stage:
 def split(whole: fx.GraphModule) -> list[Stage]:
     """The stages of a graph, in the order in which they run.
 
-    Every node needs its example value (`meta["val"]` or `meta["example_value"]`).
+    Nodes that make tensors need their example values (`meta["val"]` or `meta["example_value"]`).
     """
     kinds = _kinds(whole)
     level: dict[fx.Node, int] = {}
@@ -119,6 +121,8 @@ def tensors_of(nodes: Iterable[fx.Node]) -> list[torch.Tensor]:
 def _kinds(whole: fx.GraphModule) -> dict[fx.Node, Kind | None]:
     """Who runs each call; None for those without tensors, which anybody can run."""
     constant = _made_from_constants(whole)
+    everywhere = {t.device: None for t in tensors_of(whole.graph.nodes) if t.device.type == "xla"}
+    main = next(iter(everywhere), None)
     kinds: dict[fx.Node, Kind | None] = {}
     for node in whole.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
@@ -127,12 +131,14 @@ def _kinds(whole: fx.GraphModule) -> dict[fx.Node, Kind | None]:
         read = tensors_of(n for n in node.all_input_nodes if n not in constant)
         if _needs_the_host(node):
             kinds[node] = Kind.HOST
-        elif node in constant:
+        elif node in constant or node.target in draws.ON_DEVICE:
             kinds[node] = Kind.DEVICE
         elif any(tensor.device.type == "cpu" for tensor in made) or any(
             tensor.device.type == "cpu" and not _is_number(tensor) for tensor in read
         ):
             kinds[node] = Kind.HOST
+        elif any(tensor.device.type == "xla" and tensor.device != main for tensor in made + read):
+            kinds[node] = Kind.HOST  # a program runs on one device
         else:
             kinds[node] = Kind.DEVICE if made or read else None
     return kinds
@@ -187,7 +193,9 @@ def _is_number(tensor: torch.Tensor) -> bool:
 
 
 def _is_item(node: fx.Node) -> bool:
-    return node.target is operator.getitem and isinstance(value_of(node.args[0]), (tuple, list))
+    if node.target is not operator.getitem:
+        return False
+    return not isinstance(value_of(node.args[0]), torch.Tensor)
 
 
 def _needs_the_host(node: fx.Node) -> bool:

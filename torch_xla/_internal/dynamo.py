@@ -65,9 +65,16 @@ def _register_interface(module: ModuleType) -> None:
     module.register_interface_for_device("xla", XlaInterface)
 
 
+def _number_fake_devices(module: ModuleType) -> None:
+    """`device="xla"` means the current device in what Dynamo traces too."""
+    has_indices = module._is_indexed_device_type
+    module._is_indexed_device_type = lambda kind: kind == "xla" or has_indices(kind)
+
+
 _THEN: dict[str, Callable[[ModuleType], None]] = {
     "torch._dynamo.backends.torchxla": _use_our_backends,
     "torch._dynamo.device_interface": _register_interface,
+    "torch._subclasses.fake_tensor": _number_fake_devices,
 }
 
 
