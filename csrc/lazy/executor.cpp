@@ -363,6 +363,7 @@ void sync(c10::Device device, bool wait) {
   pjrt::check_not_forked();
   check_not_capturing();  // before the lock, which the capture holds
   std::lock_guard one_sync(launch_mutex());
+  finish_launch();
   const Roots roots = gather_roots(LazyStorage::all_pending(device.index()));
   Promises promises;
   if (!roots.values.empty()) {

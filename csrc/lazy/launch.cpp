@@ -2,10 +2,17 @@
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+#include <utility>
+
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "pjrt/error.h"
+#include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -50,6 +57,26 @@ InFlight& in_flight() {
   return *work;
 }
 
+// Blocks until all programs of the device that are under way are over.
+void wait_launched(c10::Device device) {
+  std::vector<std::shared_ptr<DeviceData>> outputs;
+  {
+    std::lock_guard lock(in_flight().mutex);
+    for (const auto& [index, weak] : in_flight().last) {
+      if (index != device.index()) continue;
+      if (auto output = weak.lock()) outputs.push_back(std::move(output));
+    }
+  }
+  for (const auto& output : outputs) {
+    if (!output->has_buffer() || output->failed() || output->buffer().is_deleted()) continue;
+    try {
+      output->buffer().ready().wait();
+    } catch (const pjrt::Error&) {
+      // Whoever reads the output gets this error; here only the end matters.
+    }
+  }
+}
+
 // A second step in flight would hold results and temporaries beside those of the first. Where
 // memory is the host's and much of it is taken, a launch waits for the one before; its own tracing
 // is over by then.
@@ -57,8 +84,56 @@ void keep_memory_small(c10::Device device) {
   if (Runtime::get().client().platform_name() != "cpu") return;
   if (!host_memory::is_scarce(live_bytes(device.index()).now)) return;
   host_memory::map_large_blocks();
-  wait_device(device);
+  wait_launched(device);
 }
+
+// The thread behind, and what it is to do. Never destroyed, nor is the thread ended: when the
+// process ends it has nothing to do.
+class Behind {
+ public:
+  static Behind& get() {
+    static auto* behind = new Behind;
+    return *behind;
+  }
+
+  void start(std::function<void()> launch) {
+    launch_ = std::move(launch);
+    busy_.store(true, std::memory_order_release);
+    busy_.notify_all();
+  }
+
+  void finish() const {
+    if (is_this_thread() || pjrt::forked_with_client()) return;
+    busy_.wait(true, std::memory_order_acquire);
+  }
+
+ private:
+  Behind() {
+    std::thread([this] { run(); }).detach();
+    // The plugin must not be at work while its static objects are destroyed.
+    std::atexit([] { get().finish(); });
+  }
+
+  static bool& is_this_thread() {
+    thread_local bool is = false;
+    return is;
+  }
+
+  void run() {
+    is_this_thread() = true;
+    while (true) {
+      busy_.wait(false, std::memory_order_acquire);
+      std::exchange(launch_, nullptr)();
+      busy_.store(false, std::memory_order_release);
+      busy_.notify_all();
+    }
+  }
+
+  std::function<void()> launch_;
+  std::atomic<bool> busy_{false};
+};
+
+std::atomic<bool> any_behind{false};
 
 }  // namespace
 
@@ -70,6 +145,7 @@ std::mutex& launch_mutex() {
 Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
                 std::span<const ScalarValue> numbers, c10::Device device) {
   static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
+  finish_launch();
   metrics::Timer timer(time);
   const Buffers uploaded = upload(numbers, device);
   for (const auto& buffer : uploaded) arguments.push_back(buffer.get());
@@ -92,23 +168,23 @@ void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& outp
   last.emplace_back(device.index(), output);
 }
 
+void launch_behind(std::function<void()> launch) {
+  try {
+    Behind::get();
+  } catch (const std::system_error&) {
+    return launch();  // no more threads to be had
+  }
+  any_behind.store(true);
+  Behind::get().start(std::move(launch));
+}
+
+void finish_launch() {
+  if (any_behind.load()) Behind::get().finish();
+}
+
 void wait_device(c10::Device device) {
-  std::vector<std::shared_ptr<DeviceData>> outputs;
-  {
-    std::lock_guard lock(in_flight().mutex);
-    for (const auto& [index, weak] : in_flight().last) {
-      if (index != device.index()) continue;
-      if (auto output = weak.lock()) outputs.push_back(std::move(output));
-    }
-  }
-  for (const auto& output : outputs) {
-    if (!output->has_buffer() || output->failed() || output->buffer().is_deleted()) continue;
-    try {
-      output->buffer().ready().wait();
-    } catch (const pjrt::Error&) {
-      // Whoever reads the output gets this error; here only the end matters.
-    }
-  }
+  finish_launch();
+  wait_launched(device);
 }
 
 }  // namespace torch_xla::lazy

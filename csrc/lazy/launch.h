@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <bit>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -36,6 +37,14 @@ struct ScalarValue {
 // travel in one array a class. Throws c10::OutOfMemoryError, pjrt::Error.
 Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
                 std::span<const ScalarValue> numbers, c10::Device device);
+
+// Runs `launch`, which must not throw, on a thread of its own: a plugin takes long to make many
+// results, and wakes threads that want the caller's core. One at a time, before all other launches:
+// requires launch_mutex() and finish_launch().
+void launch_behind(std::function<void()> launch);
+
+// Blocks until what was launched behind is under way and all that it held is let go of.
+void finish_launch();
 
 // Notes that a launch's results are on the way, for wait_device.
 void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& output);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
+#include "ir/blocks.h"
 #include "ir/location.h"
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
@@ -18,6 +20,9 @@ namespace torch_xla::lazy {
 namespace {
 
 using stablehlo::Dims;
+
+// From here on a launch takes longer than waking another thread.
+constexpr size_t kManyArrays = 64;
 
 std::shared_ptr<DeviceData> data_of(const ir::Value& value) {
   if (!DeviceData::of(value)) return nullptr;
@@ -121,6 +126,11 @@ std::shared_ptr<Replay> Replay::make(const RecordedCall& before, const RecordedC
   replay->device_ = now.device_;
   replay->program_ = launch.program;
   replay->donated_ = launch.donated;
+  const auto types = launch.program->executable->output_types();
+  const auto dims = launch.program->executable->output_dims();
+  for (size_t i = 0; i < dims.size(); ++i) {
+    replay->values_.push_back({element_type(types[i]), Dims(std::span(dims[i]))});
+  }
   for (const RecordedCall::Argument& argument : now.arguments_) {
     const at::Tensor& tensor = argument.tensor;
     replay->arguments_.push_back({dim_vector(tensor.sizes()), dim_vector(tensor.strides()),
@@ -296,109 +306,139 @@ std::vector<ScalarValue> Replay::numbers_at(uint64_t offset) const {
   return numbers;
 }
 
-std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>& arguments,
-                                                   std::string& reason) {
-  static metrics::Counter replayed("ReplayedStep");
-  pjrt::check_not_forked();
-  if (!LazyStorage::all_pending(device_.index()).empty()) sync(device_);
-  reason = check_arguments(arguments);
-  if (!reason.empty()) return std::nullopt;
+// A step that is about to be launched, or is being launched: what it reads, and the promises that
+// storages hold in the place of what it writes.
+class Replay::Launch {
+ public:
+  struct Target {
+    c10::intrusive_ptr<LazyStorage> storage;  // null for a tensor that is new, or gone
+    ir::Value before;                         // its contents then
+  };
 
-  std::lock_guard lock(launch_mutex());
-  std::vector<c10::intrusive_ptr<LazyStorage>> targets;
+  explicit Launch(const Replay& replay) : replay_(replay) {}
+
+  std::vector<std::shared_ptr<DeviceData>> inputs;
+  std::vector<ScalarValue> numbers;
+  std::vector<Target> targets;  // one for each output of the replay
+  std::vector<std::shared_ptr<DeviceData>> results;
+  std::vector<ir::Value> leaves;  // for these
+
+  void promise() {
+    results.reserve(replay_.values_.size());
+    leaves.reserve(replay_.values_.size());
+    for (const Shape& shape : replay_.values_) {
+      results.push_back(std::allocate_shared<DeviceData>(ir::BlockAllocator<DeviceData>(),
+                                                         replay_.device_, ir::Location()));
+      leaves.push_back(DeviceData::leaf({shape.type, shape.dims}, results.back()));
+    }
+    for (size_t o = 0; o < targets.size(); ++o) {
+      auto& [storage, before] = targets[o];
+      if (!storage) continue;
+      if (storage->has_value()) before = storage->value();
+      storage->set_value(leaves[replay_.outputs_[o].value]);
+    }
+  }
+
+  // Keeps the promises. Returns the error if they cannot be kept.
+  std::exception_ptr run() noexcept {
+    try {
+      std::vector<pjrt::Buffer*> arguments;
+      arguments.reserve(inputs.size() + 3);
+      for (const auto& input : inputs) arguments.push_back(&input->buffer());
+      Buffers buffers = execute(*replay_.program_, std::move(arguments), numbers, replay_.device_);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (replay_.donated_[i]) inputs[i]->give_up();
+      }
+      for (size_t i = 0; i < buffers.size(); ++i) results[i]->fulfil(std::move(buffers[i]));
+      return nullptr;
+    } catch (...) {
+      put_back();
+      for (const auto& result : results) result->fail(std::current_exception());
+      return std::current_exception();
+    }
+  }
+
+ private:
+  // A plugin that fails in the middle of a launch may have given up what was donated to it.
+  static bool is_lost(const DeviceData& input) {
+    try {
+      return input.buffer().is_deleted();
+    } catch (...) {
+      return true;
+    }
+  }
+
+  void put_back() {
+    for (const auto& input : inputs) {
+      if (is_lost(*input)) return;
+    }
+    for (size_t o = 0; o < targets.size(); ++o) {
+      const auto& [storage, before] = targets[o];
+      if (!storage) continue;
+      storage->replace_value(leaves[replay_.outputs_[o].value], before);
+    }
+  }
+
+  const Replay& replay_;
+};
+
+std::string Replay::bind_outputs(const std::vector<at::Tensor>& arguments, Launch& launch) const {
+  launch.targets.reserve(outputs_.size());
   for (const Output& output : outputs_) {
     c10::intrusive_ptr<LazyStorage> storage;
     if (output.kind == Output::Kind::kArgument) storage = shared_storage(arguments[output.index]);
     if (output.kind == Output::Kind::kState) storage = output.state.lock();
-    if (storage && !output.base.fits(*storage)) {
-      reason = "a tensor that it writes has another shape now";
-      return std::nullopt;
-    }
-    targets.push_back(std::move(storage));
+    if (storage && !output.base.fits(*storage))
+      return "a tensor that it writes has another shape now";
+    launch.targets.push_back({std::move(storage), {}});
   }
+  return "";
+}
 
-  // What each input is now; donated only if nothing else could notice.
-  std::vector<pjrt::Buffer*> buffers;
-  std::vector<std::shared_ptr<DeviceData>> inputs;
-  buffers.reserve(inputs_.size() + 3);
-  inputs.reserve(inputs_.size());
+// What each input is now; donated only if nothing else could notice.
+std::string Replay::bind_inputs(const std::vector<at::Tensor>& arguments, Launch& launch) const {
+  launch.inputs.reserve(inputs_.size());
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const Input& input = inputs_[i];
-    std::shared_ptr<DeviceData> data = input.constant;
     if (input.kind == Input::Kind::kConstant) {
-      if (data->storages.load() == 0) reason = "a tensor that it reads was written to";
-    } else {
-      const auto storage = input.kind == Input::Kind::kArgument
-                               ? shared_storage(arguments[input.argument])
-                               : input.state.lock();
-      if (!storage || !storage->has_value()) {
-        reason = "a tensor that it updates is gone";
-        return std::nullopt;
-      }
-      const ir::Value value = storage->value();
-      data = data_of(value);
-      if (!data || data->failed() || !std::ranges::equal(value.dims(), input.dims)) {
-        reason = "a tensor that it reads has another shape, or failed to be computed";
-      } else if (donated_[i] && (data->storages.load() != 1 || value.node->use_count() != 2 ||
-                                 value.node->shared_payload().use_count() != 2)) {
-        reason = "something else refers to the old contents of a tensor that it overwrites";
-      }
+      if (input.constant->storages.load() == 0) return "a tensor that it reads was written to";
+      launch.inputs.push_back(input.constant);
+      continue;
     }
-    if (!reason.empty()) return std::nullopt;
-    buffers.push_back(&data->buffer());
-    inputs.push_back(std::move(data));
+    const auto storage = input.kind == Input::Kind::kArgument
+                             ? shared_storage(arguments[input.argument])
+                             : input.state.lock();
+    if (!storage || !storage->has_value()) return "a tensor that it updates is gone";
+    const ir::Value value = storage->value();
+    std::shared_ptr<DeviceData> data = data_of(value);
+    if (!data || data->failed() || !std::ranges::equal(value.dims(), input.dims)) {
+      return "a tensor that it reads has another shape, or failed to be computed";
+    }
+    if (donated_[i] && (data->storages.load() != 1 || value.node->use_count() != 2 ||
+                        value.node->shared_payload().use_count() != 2)) {
+      return "something else refers to the old contents of a tensor that it overwrites";
+    }
+    launch.inputs.push_back(std::move(data));
   }
-
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (donated_[i] && inputs[i].use_count() != 2) {
-      reason = "a tensor that it overwrites is given to it twice";
-      return std::nullopt;
+  for (size_t i = 0; i < launch.inputs.size(); ++i) {
+    if (donated_[i] && launch.inputs[i].use_count() != 2) {
+      return "a tensor that it overwrites is given to it twice";
     }
   }
-  // For a step around this one, which is being recorded, this is a program of its own.
-  if (current_recording()) current_recording()->emplace_back();
+  return "";
+}
 
-  XlaGenerator& generator = generator_for(std::nullopt, device_);
-  uint64_t offset;
-  {
-    std::lock_guard stream(generator.mutex_);
-    if (generator.current_seed() != seed_) {
-      reason = "the random generator was seeded";
-      return std::nullopt;
-    }
-    offset = generator.get_offset();
-    generator.set_offset(offset + advance_);
-  }
-  Buffers results = execute(*program_, std::move(buffers), numbers_at(offset), device_);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (donated_[i]) inputs[i]->give_up();
-  }
-
-  std::vector<ir::Value> values;
-  std::shared_ptr<DeviceData> last;
-  values.reserve(results.size());
-  for (auto& buffer : results) {
-    const Dims dims(buffer->dims());
-    const ir::ElementType type = element_type(buffer->type());
-    last = std::make_shared<DeviceData>(device_, ir::Location(), std::move(buffer));
-    values.push_back(DeviceData::leaf({type, dims}, last));
-  }
+std::vector<at::Tensor> Replay::take_results(const std::vector<at::Tensor>& arguments,
+                                             Launch& launch) {
   std::vector<at::Tensor> fresh(num_fresh_);
-  for (size_t o = 0; o < outputs_.size(); ++o) {
-    const Output& output = outputs_[o];
-    if (output.kind == Output::Kind::kFresh) {
-      const Dims& strides = output.base.strides;
-      fresh[output.index] =
-          strides.empty()
-              ? lazy::make(values[output.value], device_)
-              : make_strided(values[output.value], {strides.data(), strides.size()}, device_);
-    } else if (targets[o]) {
-      targets[o]->set_value(values[output.value]);
-    }
+  for (const Output& output : outputs_) {
+    if (output.kind != Output::Kind::kFresh) continue;
+    const Dims& strides = output.base.strides;
+    const ir::Value& value = launch.leaves[output.value];
+    fresh[output.index] = strides.empty()
+                              ? lazy::make(value, device_)
+                              : make_strided(value, {strides.data(), strides.size()}, device_);
   }
-  if (last) remember_launch(device_, last);
-  replayed.add();
-
   std::vector<at::Tensor> tensors;
   for (const Result& result : results_) {
     switch (result.kind) {
@@ -414,6 +454,49 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
     }
   }
   return tensors;
+}
+
+std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>& arguments,
+                                                   std::string& reason) {
+  static metrics::Counter replayed("ReplayedStep");
+  pjrt::check_not_forked();
+  if (!LazyStorage::all_pending(device_.index()).empty()) sync(device_);
+  reason = check_arguments(arguments);
+  if (!reason.empty()) return std::nullopt;
+
+  std::lock_guard lock(launch_mutex());
+  finish_launch();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  auto launch = std::make_shared<Launch>(*this);
+  reason = bind_outputs(arguments, *launch);
+  if (reason.empty()) reason = bind_inputs(arguments, *launch);
+  if (!reason.empty()) return std::nullopt;
+  // For a step around this one, which is being recorded, this is a program of its own.
+  if (current_recording()) current_recording()->emplace_back();
+
+  XlaGenerator& generator = generator_for(std::nullopt, device_);
+  {
+    std::lock_guard stream(generator.mutex_);
+    if (generator.current_seed() != seed_) {
+      reason = "the random generator was seeded";
+      return std::nullopt;
+    }
+    const uint64_t offset = generator.get_offset();
+    launch->numbers = numbers_at(offset);
+    generator.set_offset(offset + advance_);
+  }
+  launch->promise();
+  std::vector<at::Tensor> results = take_results(arguments, *launch);
+  if (!launch->results.empty()) remember_launch(device_, launch->results.back());
+  replayed.add();
+  if (inputs_.size() + values_.size() < kManyArrays) {
+    if (const auto error = launch->run()) std::rethrow_exception(error);
+  } else {
+    launch_behind([self = shared_from_this(), launch = std::move(launch)]() mutable {
+      self->error_ = launch->run();
+    });
+  }
+  return results;
 }
 
 }  // namespace torch_xla::lazy

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,7 +53,7 @@ class RecordedCall {
   bool recording_ = false;
 };
 
-class Replay {
+class Replay : public std::enable_shared_from_this<Replay> {
  public:
   // From two calls in a row. Null, with the reason in `reason`, where these cannot be replayed.
   static std::shared_ptr<Replay> make(const RecordedCall& before, const RecordedCall& now,
@@ -60,7 +61,10 @@ class Replay {
 
   // Launches the step on these arguments, as many as were recorded, and updates its state. Returns
   // its results, without autograd history; or nothing, with the reason, when this call is not like
-  // the recorded ones, and then nothing was changed. Throws what the launch throws.
+  // the recorded ones, and then nothing was changed.
+  //
+  // A step of many arrays is launched behind the caller's back. Where a launch fails the state is
+  // again what it was, its results throw the error, and so does this or, behind, the next call.
   std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& arguments,
                                              std::string& reason);
 
@@ -71,6 +75,10 @@ class Replay {
     stablehlo::Dims sizes, strides;
     explicit Base(const LazyStorage& storage);
     bool fits(const LazyStorage& storage) const;
+  };
+  struct Shape {
+    ir::ElementType type;
+    stablehlo::Dims dims;
   };
   struct Input {
     enum class Kind { kArgument, kState, kConstant } kind = Kind::kConstant;
@@ -101,12 +109,17 @@ class Replay {
     Base base;
   };
 
+  class Launch;
+
   Replay() = default;
   std::string set_inputs(const RecordedCall& before, const RecordedCall& now);
   std::string set_numbers(const RecordedCall& before, const RecordedCall& now);
   std::string set_outputs(const RecordedCall& before, const RecordedCall& now);
   std::string set_results(const RecordedCall& before, const RecordedCall& now);
   std::string check_arguments(const std::vector<at::Tensor>& arguments) const;
+  std::string bind_outputs(const std::vector<at::Tensor>& arguments, Launch& launch) const;
+  std::string bind_inputs(const std::vector<at::Tensor>& arguments, Launch& launch) const;
+  std::vector<at::Tensor> take_results(const std::vector<at::Tensor>& arguments, Launch& launch);
   std::vector<ScalarValue> numbers_at(uint64_t offset) const;
 
   c10::Device device_{c10::kXLA, 0};
@@ -117,9 +130,11 @@ class Replay {
   std::vector<ScalarValue> numbers_;  // as recorded
   std::vector<bool> follows_stream_;  // which of them move with the generator's offset
   uint64_t seed_ = 0, recorded_offset_ = 0, advance_ = 0;
+  std::vector<Shape> values_;  // of the program's results
   std::vector<Output> outputs_;
   std::vector<Result> results_;
   size_t num_fresh_ = 0;
+  std::exception_ptr error_;  // of a launch behind; guarded by launch_mutex() and finish_launch()
 };
 
 }  // namespace torch_xla::lazy
