@@ -175,7 +175,7 @@ std::vector<at::Tensor> to_cpu(at::TensorList tensors) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  return at::_local_scalar_dense(lazy::download(lazy::read(self), self.device()));
+  return at::_local_scalar_dense(lazy::download(self));
 }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {

@@ -64,6 +64,7 @@ const Row& row_of(ElementType type) {
 }  // namespace
 
 ElementType element_type(ScalarType type) {
+  if (type == ScalarType::ComplexHalf) return ElementType::kC64;  // see complex_half.h
   const auto index = static_cast<size_t>(type);
   const int row = index < kTables.by_torch.size() ? kTables.by_torch[index] : -1;
   TORCH_CHECK_TYPE(row >= 0, "the xla device has no tensors of dtype ", type);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/lowering.h"
+#include "lazy/complex_half.h"
 #include "lazy/dtype.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
@@ -54,6 +55,8 @@ bool is_row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
 // Whether the tensor is its storage's base, so that their contents are the same value.
 bool is_base(const at::TensorBase& tensor, const LazyStorage& storage) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (is_complex_half(tensor.scalar_type())) [[unlikely]]
+    return false;
   const at::IntArrayRef sizes = impl->sizes();
   if (impl->storage_offset() != 0 || sizes.size() != storage.sizes().size() ||
       !std::equal(sizes.begin(), sizes.end(), storage.sizes().begin()) ||
@@ -83,8 +86,31 @@ void adopt_geometry(const at::TensorBase& tensor, LazyStorage& storage) {
     return;
   }
   const bool row_major = tensor.is_contiguous();
+  if (is_complex_half(tensor.scalar_type())) {
+    const PairGeometry pairs(tensor.sizes(), tensor.strides(), 0);
+    storage.rebase(ir::ElementType::kF16, pairs.sizes(), row_major ? Dims() : pairs.strides());
+    return;
+  }
   storage.rebase(element_type(tensor.scalar_type()), Dims(tensor.sizes()),
                  row_major ? Dims() : Dims(tensor.strides()));
+}
+
+// Takes the shape of the first complex32 tensor that fills it whole.
+c10::Storage storage_of_pairs(c10::Device device, size_t bytes) {
+  return LazyStorage::make(device, ir::ElementType::kF16, {static_cast<int64_t>(bytes / 2)}, {},
+                           bytes);
+}
+
+ir::Value read_complex_half(const at::TensorBase& tensor, LazyStorage& storage) {
+  const PairGeometry pairs(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return complex_of_pairs(ir::read_view({storage.value(), storage.strides()}, pairs.geometry()));
+}
+
+void write_complex_half(const at::TensorBase& tensor, LazyStorage& storage,
+                        const ir::Value& complex) {
+  const PairGeometry pairs(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  storage.set_value(ir::write_view({storage.value(), storage.strides()}, pairs.geometry(),
+                                   pairs_of_complex(complex)));
 }
 
 // torch grows a storage in place (resize_): the base follows, old elements first.
@@ -172,7 +198,8 @@ void adopt_bytes(const at::TensorBase& tensor) {
   const ir::ElementType type = element_type(tensor.scalar_type());
   const int64_t width = stablehlo::byte_size(type);
   if (!storage.has_value() || storage.type() != ir::ElementType::kU8 || type == storage.type() ||
-      storage.sizes().size() != 1 || storage.sizes()[0] % width != 0 || storage.sizes()[0] == 0) {
+      is_complex_half(tensor.scalar_type()) || storage.sizes().size() != 1 ||
+      storage.sizes()[0] % width != 0 || storage.sizes()[0] == 0) {
     return;
   }
   const ir::Value bytes = storage.value();
@@ -201,6 +228,9 @@ ir::Value read(const at::TensorBase& tensor) {
   if (!storage.has_value()) adopt_geometry(tensor, storage);
   follow_growth(tensor, storage);
   if (is_base(tensor, storage)) return apply_bits(tensor, storage.value());
+  if (is_complex_half(tensor.scalar_type())) {
+    return apply_bits(tensor, read_complex_half(tensor, storage));
+  }
   const ir::Value contents = storage.value();
   if (is_trimmed(contents)) [[unlikely]] {
     if (ir::Value rows = read_rows(tensor, storage, contents)) return apply_bits(tensor, rows);
@@ -219,6 +249,8 @@ void write(const at::TensorBase& tensor, ir::Value value) {
   follow_growth(tensor, storage);
   if (is_base(tensor, storage)) {
     storage.set_value(std::move(value));
+  } else if (is_complex_half(tensor.scalar_type())) {
+    if (tensor.numel() != 0) write_complex_half(tensor, storage, value);
   } else if (tensor.numel() != 0) {
     storage.set_value(
         ir::write_view({storage.value(), storage.strides()}, geometry_of(tensor), value));
@@ -229,7 +261,10 @@ at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device dev
   const ir::ElementType type = element_type(dtype);
   const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype));
   check_fits(bytes, device);
-  at::Tensor tensor = wrap(LazyStorage::make(device, type, Dims(sizes), {}, bytes), dtype);
+  at::Tensor tensor =
+      wrap(is_complex_half(dtype) ? storage_of_pairs(device, bytes)
+                                  : LazyStorage::make(device, type, Dims(sizes), {}, bytes),
+           dtype);
   if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
@@ -246,9 +281,11 @@ at::Tensor allocate_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::
   } else if (!is_row_major(sizes, strides)) {
     base_strides = Dims(strides);
   }
-  at::Tensor tensor =
-      wrap(LazyStorage::make(device, type, std::move(base_sizes), std::move(base_strides), bytes),
-           dtype);
+  at::Tensor tensor = wrap(
+      is_complex_half(dtype)
+          ? storage_of_pairs(device, bytes)
+          : LazyStorage::make(device, type, std::move(base_sizes), std::move(base_strides), bytes),
+      dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
 }
@@ -261,7 +298,11 @@ at::Tensor make(ir::Value value, c10::Device device) {
 at::Tensor make(ir::Value value, at::ScalarType dtype, c10::Device device) {
   const std::span<const int64_t> dims = value.dims();
   at::Tensor tensor = allocate({dims.data(), dims.size()}, dtype, device);
-  LazyStorage::of(tensor.storage()).set_value(std::move(value));
+  if (is_complex_half(dtype)) [[unlikely]] {
+    write(tensor, std::move(value));
+  } else {
+    LazyStorage::of(tensor.storage()).set_value(std::move(value));
+  }
   return tensor;
 }
 
