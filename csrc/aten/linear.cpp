@@ -121,7 +121,8 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
               "linear_backward: sizes do not fit: input ", input.sizes(), ", grad_output ",
               grad.sizes(), ", weight ", weight.sizes());
   std::tuple<Tensor, Tensor, Tensor> result;
-  Value x = value_of(input), dy = value_of(grad);
+  const Value x = value_of(input.is_complex() ? input.conj() : input);
+  Value dy = value_of(grad);
   if (mask[1]) {
     Value rows = x, gradients = dy;
     const auto wholes = wholes_of(std::array{x, dy}, grad.sizes());
@@ -133,7 +134,7 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
     std::get<1>(result) = make(kGradWeight, {gradients, rows}, weight.sizes(), weight);
   }
   if (mask[0]) {
-    std::get<0>(result) = lazy::make(by_rows(kGradInput, dy, value_of(weight), {},
+    std::get<0>(result) = lazy::make(by_rows(kGradInput, dy, value_of(weight.is_complex() ? weight.conj() : weight), {},
                                              {element_type(input), span_of(input.sizes())}),
                                      input.scalar_type(), input.device());
   }

@@ -26,6 +26,11 @@ XlaValue matrix_product(Lowering& l, XlaValue a, XlaValue b) {
   }
   if (a_rank <= 2) {
     // [m, k] x [batch, k, n]: the batch is free on the right, so only the result moves.
+    if (a.element_type() == ElementType::kBF16) {
+      // The other way round: XLA's CPU compiler fails for transposed bf16 on the left.
+      const XlaValue turned = contract(l, b, a, {{}, {}, {b_rank - 2}, {a_rank - 1}});
+      return a_rank == 1 ? turned : transpose_matrices(builder, turned);
+    }
     const XlaValue product = contract(l, a, b, {{}, {}, {a_rank - 1}, {b_rank - 2}});
     if (a_rank == 1) return product;
     Dims order;

@@ -1,5 +1,6 @@
 // What picks from a tensor at random: orders, categories, dropped elements.
 
+#include <ATen/native/Resize.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
@@ -98,6 +99,16 @@ at::Tensor multinomial(const at::Tensor& self, int64_t samples, bool replacement
   return self.dim() == 2 ? result : result.squeeze(0);
 }
 
+at::Tensor& multinomial_out(const at::Tensor& self, int64_t samples, bool replacement,
+                            OptionalGenerator generator, at::Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kLong,
+              "multinomial expects Long tensor out, got: ", out.scalar_type());
+  const at::Tensor drawn =
+      torch_xla::aten::multinomial(self, samples, replacement, std::move(generator));
+  at::native::resize_output(out, drawn.sizes());
+  return out.copy_(drawn);
+}
+
 // --- dropout, rrelu ---
 
 // input, mask, scale.
@@ -133,7 +144,8 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
   TORCH_CHECK(mask.sizes() == grad.sizes(), "native_dropout_backward: mask of sizes ", mask.sizes(),
               " and gradient of sizes ", grad.sizes(), " differ");
   if (at::isIntegralType(grad.scalar_type(), /*includeBool=*/true)) {
-    return native_dropout_backward(grad.to(at::get_default_dtype_as_scalartype()), mask, scale);
+    return torch_xla::aten::native_dropout_backward(grad.to(at::get_default_dtype_as_scalartype()),
+                                                    mask, scale);
   }
   return make_like(masked(lazy::read(grad), value_of(mask), scale), grad);
 }
@@ -189,6 +201,7 @@ at::Tensor& rrelu_with_noise_(at::Tensor& self, at::Tensor& noise, const at::Sca
 XLA_KERNELS(m) {
   m.impl("randperm.generator_out", &randperm_out);
   m.impl("multinomial", &multinomial);
+  m.impl("multinomial.out", &multinomial_out);
   m.impl("dropout", &dropout);
   m.impl("native_dropout", &native_dropout);
   m.impl("native_dropout_backward", &native_dropout_backward);

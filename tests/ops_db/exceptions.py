@@ -10,6 +10,18 @@ PASSED_OVER: list[tuple[str, str, str, str]] = [
         "*",
         "its samples are views of one storage, which copies to another device do not share",
     ),
+    (
+        "SparseAdam",
+        "*",
+        "optim_flags",
+        "makes its gradients with Tensor.new, which for sparse tensors knows torch's own devices",
+    ),
+    (
+        "renorm",
+        "complex64",
+        "backward double_backward",
+        "the gradient of the infinity norm of complex numbers is NaN on CPU, and a number here",
+    ),
     ("jiterator_*", "*", "*", "CUDA source code, which CPU cannot run either"),
 ]
 
@@ -32,6 +44,8 @@ DRAWN = {
     "nn.functional.rrelu",
     "nn.functional.scaled_dot_product_attention",
     "normal",
+    "pca_lowrank",
+    "svd_lowrank",
     "normal.number_mean",
     "normal.in_place",
     "rand_like",
