@@ -49,6 +49,16 @@ bool run_decomposed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   return guard.entered() && decomposer(op, stack);
 }
 
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (run_derived(op, stack)) return;
+  if (!prefers_host_call(op) && run_decomposed(op, stack)) return;
+  if (run_host_call(op, stack)) return;
+  note_host_trip(op);
+  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+}
+
+}  // namespace
+
 void note_host_trip(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   lazy::metrics::count(name);
@@ -59,16 +69,6 @@ void note_host_trip(const c10::OperatorHandle& op) {
   TORCH_WARN("torch_xla: ", name, " has no XLA kernel and runs on the host, with a copy there and ",
              "back; torch_xla.debug.metrics counts it as ", name);
 }
-
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (run_derived(op, stack)) return;
-  if (!prefers_host_call(op) && run_decomposed(op, stack)) return;
-  if (run_host_call(op, stack)) return;
-  note_host_trip(op);
-  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
-}
-
-}  // namespace
 
 void set_decomposer(Decomposer decomposer) { g_decomposer = decomposer; }
 

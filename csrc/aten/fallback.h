@@ -16,4 +16,8 @@ using Decomposer = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack* st
 // go to the host.
 void set_decomposer(Decomposer decomposer);
 
+// Counts a call that the host computes, with copies there and back, under the operator's name, and
+// warns of the first.
+void note_host_trip(const c10::OperatorHandle& op);
+
 }  // namespace torch_xla::aten

@@ -134,9 +134,10 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
     std::get<1>(result) = make(kGradWeight, {gradients, rows}, weight.sizes(), weight);
   }
   if (mask[0]) {
-    std::get<0>(result) = lazy::make(by_rows(kGradInput, dy, value_of(weight.is_complex() ? weight.conj() : weight), {},
-                                             {element_type(input), span_of(input.sizes())}),
-                                     input.scalar_type(), input.device());
+    const Value w = value_of(weight.is_complex() ? weight.conj() : weight);
+    std::get<0>(result) =
+        lazy::make(by_rows(kGradInput, dy, w, {}, {element_type(input), span_of(input.sizes())}),
+                   input.scalar_type(), input.device());
   }
   if (mask[2]) std::get<2>(result) = make(kGradBias, {summed_rows(dy)}, {weight.size(0)}, weight);
   return result;

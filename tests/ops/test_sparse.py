@@ -1,0 +1,71 @@
+"""csrc/aten/sparse.cpp against CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import DEVICE
+
+DENSE = torch.tensor([[0.0, 1.0, 0.0], [2.0, 0.0, 3.0]])
+
+
+def test_coordinates_go_both_ways():
+    sparse = DENSE.to_sparse()
+    on_device = sparse.to(DEVICE)
+    assert on_device.device.type == "xla" and on_device.layout == torch.sparse_coo
+    assert on_device.is_coalesced() and on_device._nnz() == 3
+    assert torch.equal(on_device.cpu().to_dense(), DENSE)
+    assert torch.equal(DENSE.to(DEVICE).to_sparse().to_dense().cpu(), DENSE)
+
+
+def test_duplicates_add_up():
+    sparse = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2), device=DEVICE)
+    assert sparse.coalesce().values().cpu().tolist() == [3.0]
+    assert sparse.to_dense().cpu().tolist() == [[0.0, 3.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_compressed_layouts(layout):
+    sparse = DENSE.to_sparse(layout=layout)
+    on_device = sparse.to(DEVICE)
+    assert on_device.layout == layout and on_device.device.type == "xla"
+    assert torch.equal(on_device.cpu().to_dense(), DENSE)
+    assert torch.equal(on_device.detach().to_dense().cpu(), DENSE)
+    assert torch.equal(DENSE.to(DEVICE).to_sparse(layout=layout).cpu().values(), sparse.values())
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_products(layout):
+    sparse = DENSE.to_sparse(layout=layout)
+    right = torch.randn(3, 4)
+    assert torch.allclose((sparse.to(DEVICE) @ right.to(DEVICE)).cpu(), sparse @ right)
+
+
+def test_gradients_through_sparse():
+    grads = []
+    for device in ("cpu", DEVICE):
+        x = DENSE.clone().to(device).requires_grad_()
+        torch.sparse.mm(x.to_sparse(), torch.ones(3, 2, device=device)).sum().backward()
+        grads.append(x.grad.cpu())
+    assert torch.equal(*grads)
+
+
+def test_sparse_gradient_of_an_embedding_steps():
+    results = []
+    for device in ("cpu", DEVICE):
+        weight = torch.arange(6.0).view(3, 2).to(device).requires_grad_()
+        F.embedding(torch.tensor([0, 2, 2], device=device), weight, sparse=True).sum().backward()
+        assert weight.grad.layout == torch.sparse_coo
+        torch.optim.SGD([weight], lr=0.5).step()
+        results.append(weight.detach().cpu())
+    assert torch.equal(*results)
+
+
+def test_in_place():
+    sparse = DENSE.to_sparse().to(DEVICE)
+    sparse.mul_(2)
+    assert torch.equal(sparse.to_dense().cpu(), 2 * DENSE)
+    dense = DENSE.to(DEVICE)
+    dense.add_(sparse)
+    assert torch.equal(dense.cpu(), 3 * DENSE)
