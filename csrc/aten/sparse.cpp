@@ -90,10 +90,6 @@ at::Tensor compressed(const at::Tensor& compressed_indices, const at::Tensor& pl
 
 // --- On the host ---
 
-at::Tensor to_host(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_xla() ? tensor.cpu() : tensor;
-}
-
 // The value with all its tensors mapped; devices are the host's.
 template <class Function>
 c10::IValue mapped(const c10::IValue& value, const Function& function) {
@@ -138,7 +134,9 @@ void run_sparse_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack)
     inner.push_back(mapped(arguments[i], [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.is_xla()) return tensor;
       device = tensor.device();
-      const at::Tensor host = to_host(tensor);
+      const at::Tensor host = tensor.cpu();
+      // Kernels that keep something for the backward pass only (sparse.mm's reductions) ask.
+      if (tensor.requires_grad()) host.set_requires_grad(true);
       if (is_written) written.push_back({host, tensor});
       return host;
     }));
@@ -206,6 +204,37 @@ at::Tensor checked_compressed(const at::Tensor& compressed_indices, const at::Te
                     pin_memory);
 }
 
+// The same by the name of one layout.
+template <c10::Layout kLayout>
+at::Tensor of_layout(const at::Tensor& compressed_indices, const at::Tensor& plain_indices,
+                     const at::Tensor& values, at::IntArrayRef size,
+                     std::optional<at::ScalarType> dtype, std::optional<c10::Layout>,
+                     std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  return compressed(compressed_indices, plain_indices, values, c10::fromIntArrayRefSlow(size),
+                    dtype, kLayout, device, pin_memory);
+}
+template <c10::Layout kLayout>
+at::Tensor checked_of_layout(const at::Tensor& compressed_indices, const at::Tensor& plain_indices,
+                             const at::Tensor& values, at::IntArrayRef size,
+                             std::optional<at::ScalarType> dtype, std::optional<c10::Layout>,
+                             std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  return checked_compressed(compressed_indices, plain_indices, values,
+                            c10::fromIntArrayRefSlow(size), dtype, kLayout, device, pin_memory);
+}
+
+at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat>) {
+  return to_copy(self, {}, {}, {}, {}, false, {});
+}
+
+// torch picks the key by the device and layout that are asked for, or by those of the parts.
+void register_constructors(torch::Library& m) {
+  m.impl("sparse_compressed_tensor.comp_plain_value_size", checked_compressed);
+  m.impl("sparse_csr_tensor.crow_col_value_size", checked_of_layout<c10::kSparseCsr>);
+  m.impl("sparse_csc_tensor.ccol_row_value_size", checked_of_layout<c10::kSparseCsc>);
+  m.impl("sparse_bsr_tensor.crow_col_value_size", checked_of_layout<c10::kSparseBsr>);
+  m.impl("sparse_bsc_tensor.ccol_row_value_size", checked_of_layout<c10::kSparseBsc>);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparseXLA, m) {
@@ -239,15 +268,20 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
   m.impl("_nnz", at::native::_nnz_sparse_csr);
   m.impl("sparse_dim", at::native::sparse_dim_sparse_csr);
   m.impl("dense_dim", at::native::dense_dim_sparse_csr);
-  m.impl("clone", at::native::clone_sparse_compressed);
+  m.impl("clone", clone);
   m.impl("_to_copy", to_copy);
+  register_constructors(m);
   take_host_kernels(m, c10::DispatchKey::SparseCsrXLA, c10::DispatchKey::SparseCsrCPU);
 }
 TORCH_LIBRARY_IMPL(aten, SparseCsrCPU, m) { m.impl("_to_copy", to_copy); }
 
 XLA_KERNELS(m) {
+  register_constructors(m);
   m.impl("_sparse_compressed_tensor_unsafe", compressed);
-  m.impl("sparse_compressed_tensor.comp_plain_value_size", checked_compressed);
+  m.impl("_sparse_csr_tensor_unsafe", of_layout<c10::kSparseCsr>);
+  m.impl("_sparse_csc_tensor_unsafe", of_layout<c10::kSparseCsc>);
+  m.impl("_sparse_bsr_tensor_unsafe", of_layout<c10::kSparseBsr>);
+  m.impl("_sparse_bsc_tensor_unsafe", of_layout<c10::kSparseBsc>);
 }
 
 }  // namespace torch_xla::aten

@@ -35,6 +35,16 @@ def test_compressed_layouts(layout):
     assert torch.equal(DENSE.to(DEVICE).to_sparse(layout=layout).cpu().values(), sparse.values())
 
 
+def test_made_of_parts_on_the_device():
+    sparse = DENSE.to_sparse_csr()
+    parts = [t.to(DEVICE) for t in (sparse.crow_indices(), sparse.col_indices(), sparse.values())]
+    made = torch.sparse_csr_tensor(*parts, (2, 3))
+    assert made.device.type == "xla" and torch.equal(made.to_dense().cpu(), DENSE)
+    assert torch.equal(made.clone().cpu().to_dense(), DENSE)
+    with pytest.raises(RuntimeError):
+        torch.sparse_csr_tensor(*parts, (1, 1))
+
+
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_products(layout):
     sparse = DENSE.to_sparse(layout=layout)
@@ -49,6 +59,17 @@ def test_gradients_through_sparse():
         torch.sparse.mm(x.to_sparse(), torch.ones(3, 2, device=device)).sum().backward()
         grads.append(x.grad.cpu())
     assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_gradients_of_reductions(reduce):
+    grads = []
+    for device in ("cpu", DEVICE):
+        x = DENSE.to_sparse_csr().to(device).requires_grad_()
+        y = torch.arange(6.0).view(3, 2).to(device).requires_grad_()
+        torch.sparse.mm(x, y, reduce).sum().backward()
+        grads.append((x.grad.values().cpu(), y.grad.cpu()))
+    assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
 
 
 def test_sparse_gradient_of_an_embedding_steps():
