@@ -290,10 +290,11 @@ const PointwiseOp kLogSigmoid{"aten::log_sigmoid_forward", [](Args x) {
 const PointwiseOp kLogSigmoidBackward{"aten::log_sigmoid_backward",
                                       [](Args x) { return x[0] * x.b.logistic(x.b.negate(x[1])); }};
 
-// The second result is a cache for the gradient that is of use to the CPU alone: empty here, as on
-// CUDA.
+// Row-major whatever the input is. The second result is a cache for the gradient that is of use to
+// the CPU alone: empty here, as on CUDA.
 std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
-  return {structured_functional<UnaryMeta<>, Numeric<kLogSigmoid, Domain::kFloat>{}>(self),
+  const at::Tensor x = self.contiguous();
+  return {structured_functional<UnaryMeta<>, Numeric<kLogSigmoid, Domain::kFloat>{}>(x),
           lazy::allocate({0}, self.scalar_type(), self.device())};
 }
 at::Tensor log_sigmoid_backward(const at::Tensor& grad, const at::Tensor& self,

@@ -1,6 +1,7 @@
 // Special functions of one or two tensors.
 
 #include <ATen/ops/digamma_meta.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/erf_meta.h>
 #include <ATen/ops/erfc_meta.h>
 #include <ATen/ops/erfinv_meta.h>
@@ -297,10 +298,11 @@ std::tuple<at::Tensor, at::Tensor> frexp(const at::Tensor& self) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()),
               "torch.frexp() only supports floating-point dtypes");
   auto part = [&](at::ScalarType dtype, bool exponent) {
-    return lazy::make(
-        pointwise(kFrexp, {lazy::read(self)}, element_type(self),
-                  {lazy::element_type(dtype), span_of(self.sizes())}, Attributes::of(exponent)),
-        dtype, self.device());
+    const at::Tensor result = at::empty_like(self, self.options().dtype(dtype));
+    lazy::write(result, pointwise(kFrexp, {lazy::read(self)}, element_type(self),
+                                  {lazy::element_type(dtype), span_of(self.sizes())},
+                                  Attributes::of(exponent)));
+    return result;
   };
   return {part(self.scalar_type(), false), part(at::kInt, true)};
 }
