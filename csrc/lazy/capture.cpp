@@ -7,6 +7,7 @@
 #include "ir/graph.h"
 #include "lazy/dtype.h"
 #include "lazy/full.h"
+#include "lazy/host_range.h"
 #include "lazy/launch.h"
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
@@ -59,6 +60,7 @@ Capture::Capture(c10::Device device, const std::vector<at::Tensor>& inputs, uint
                 "a graph is captured for ", device, ", but an input is on ", input.device());
   }
   lock_ = std::unique_lock(launch_mutex());
+  finish_launch();
   for (const at::Tensor& input : inputs) {
     stand_ins_.push_back(is_xla(input) ? stand_in(input) : number_stand_in(input));
   }
@@ -115,6 +117,16 @@ void Capture::note_draw(XlaGenerator& generator, const ir::Value& seed, const ir
   stream->advance += static_cast<uint64_t>(count);
   kept_.push_back(seed);
   kept_.push_back(offset);
+}
+
+void Capture::note_bounds(const ir::Value& index, int64_t low, int64_t size,
+                          std::optional<int64_t> exception) {
+  const DeviceData* data = selected_from(index);
+  for (size_t slot = 0; data && slot < begin_.size(); ++slot) {
+    if (DeviceData::of(begin_[slot]) == data) {
+      graph_->bounds_.push_back({slot, low, size, exception});
+    }
+  }
 }
 
 std::shared_ptr<CompiledGraph> Capture::finish(const std::vector<at::Tensor>& results) {

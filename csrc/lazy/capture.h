@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -44,6 +45,10 @@ class Capture {
   // Notes that the next draw of `generator`, of `count` numbers, reads these two scalar leaves.
   void note_draw(XlaGenerator& generator, const ir::Value& seed, const ir::Value& offset,
                  int64_t count);
+  // Notes that elements of `index` must be in [low, size) or `exception`. Launches look at inputs
+  // whose range the host knows (host_range.h).
+  void note_bounds(const ir::Value& index, int64_t low, int64_t size,
+                   std::optional<int64_t> exception = {});
 
  private:
   using Graph = CompiledGraph;

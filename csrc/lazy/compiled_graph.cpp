@@ -9,6 +9,7 @@
 #include "ir/graph.h"
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
+#include "lazy/host_range.h"
 #include "lazy/metrics.h"
 #include "lazy/recompiles.h"
 #include "lazy/recording.h"
@@ -83,6 +84,22 @@ bool CompiledGraph::match(const std::vector<at::Tensor>& inputs,
   std::vector<const LazyStorage*> all;
   for (const auto& storage : storages) all.push_back(storage.get());
   return !any_equal(std::move(all));
+}
+
+bool CompiledGraph::Bounds::hold(const ir::Value& value) const {
+  const std::optional<Range> range = known_range(value);
+  const auto is_right = [&](int64_t index) {
+    return (low <= index && index < size) || index == exception;
+  };
+  return !range || (is_right(range->least) && is_right(range->greatest));
+}
+
+bool CompiledGraph::may_be_out_of_bounds(const std::vector<at::Tensor>& inputs) const {
+  std::vector<c10::intrusive_ptr<LazyStorage>> storages;
+  if (!match(inputs, storages)) return false;
+  return std::any_of(bounds_.begin(), bounds_.end(), [&](const Bounds& bounds) {
+    return !bounds.hold(storages[bounds.slot]->value());
+  });
 }
 
 // Held only by its storage, and so by nothing that is pending, in a transfer or in another thread.
@@ -223,6 +240,7 @@ std::optional<std::vector<at::Tensor>> CompiledGraph::run(const std::vector<at::
     return true;
   };
   std::unique_lock lock(launch_mutex());
+  finish_launch();
   while (!all_there()) {
     lock.unlock();
     sync(device_);
@@ -234,6 +252,10 @@ std::optional<std::vector<at::Tensor>> CompiledGraph::run(const std::vector<at::
       storages[s]->replace_value(value, DeviceData::leaf(value.shape(), std::move(data)));
     }
     lock.lock();
+    finish_launch();
+  }
+  for (const Bounds& bounds : bounds_) {
+    if (held[bounds.slot] && !bounds.hold(held[bounds.slot])) return std::nullopt;
   }
 
   std::vector<ir::Value> outputs;

@@ -25,10 +25,14 @@ namespace torch_xla::lazy {
 class CompiledGraph {
  public:
   // Launches it. Returns its results, without autograd history; or nothing when an input is of
-  // another dtype, shape or layout than the one captured, or shares memory with another one
-  // differently, and then nothing was changed. Runs what is pending on the inputs first. Throws
-  // what that or the launch throws.
+  // another dtype, shape or layout than the one captured, shares memory with another one
+  // differently, or may hold wrong indices; then nothing was changed. Runs what is pending on the
+  // inputs first. Throws what that or the launch throws.
   std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& inputs);
+
+  // Whether inputs hold indices that may be outside of what they index: then it is not launched,
+  // and tracing it raises the error.
+  bool may_be_out_of_bounds(const std::vector<at::Tensor>& inputs) const;
 
   // Which inputs it writes to.
   std::vector<size_t> written_inputs() const;
@@ -74,6 +78,13 @@ class CompiledGraph {
     Base base_after;
     Source after;
   };
+  // What elements of an input must be.
+  struct Bounds {
+    size_t slot;
+    int64_t low, size;                 // in [low, size),
+    std::optional<int64_t> exception;  // or this
+    bool hold(const ir::Value& value) const;
+  };
   struct Parameter {
     size_t slot;  // kNone: the constant
     std::shared_ptr<DeviceData> constant;
@@ -117,6 +128,7 @@ class CompiledGraph {
   std::vector<Parameter> parameters_;
   std::vector<Number> numbers_;
   std::vector<Stream> streams_;
+  std::vector<Bounds> bounds_;
   std::vector<Fresh> fresh_;
   std::vector<Result> results_;
   bool writes_ = false;

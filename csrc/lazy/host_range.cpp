@@ -85,6 +85,8 @@ void remember_range(const at::Tensor& cpu, const std::shared_ptr<DeviceData>& da
   table().entries[data.get()] = {data, range};
 }
 
+const DeviceData* selected_from(const ir::Value& value) { return origin(value); }
+
 std::optional<Range> known_range(const ir::Value& value) {
   bool reached = true;
   const DeviceData* data = origin(value, &reached);

@@ -22,6 +22,9 @@ struct Range {
 // Keeps the range of `cpu`, row-major, for `data` made from it. Only int32 and int64.
 void remember_range(const at::Tensor& cpu, const std::shared_ptr<DeviceData>& data);
 
+// The data that `value` is a view, copy or cast of; null for what was computed.
+const DeviceData* selected_from(const ir::Value& value);
+
 // A range that holds every element of `value`: such data, or a view, copy or cast of it.
 std::optional<Range> known_range(const ir::Value& value);
 

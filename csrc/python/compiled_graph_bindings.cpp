@@ -36,7 +36,10 @@ void bind_compiled_graphs(py::module_& m) {
       .def("cancel", &lazy::Capture::cancel, WithoutGil());
   py::class_<lazy::CompiledGraph, std::shared_ptr<lazy::CompiledGraph>>(m, "_CompiledGraph")
       .def("run", run, py::arg("inputs"),
-           "Launches the graph; None when an input is not like the one captured.")
+           "Launches the graph; None when an input is not like the one captured, or may hold wrong "
+           "indices.")
+      .def("may_be_out_of_bounds", &lazy::CompiledGraph::may_be_out_of_bounds, py::arg("inputs"),
+           WithoutGil())
       .def_property_readonly("written_inputs", &lazy::CompiledGraph::written_inputs);
 }
 

@@ -900,6 +900,30 @@ def test_errors_are_those_of_torch(device):
     assert (x.to(device) + 1).sum().item() == 12
 
 
+OUT_OF_RANGE = [
+    (lambda table, i: table[i], 3),
+    (lambda table, i: F.embedding(i, table), 3),
+    (lambda table, i: F.cross_entropy(table[:2], i), 4),
+    (lambda table, i: table.gather(0, i.unsqueeze(1)), -1),
+]
+
+
+@pytest.mark.parametrize("f, wrong", OUT_OF_RANGE, ids=["index", "embedding", "label", "gather"])
+def test_indices_out_of_range_raise_at_the_call(device, metrics, f, wrong):
+    compiled = torch.compile(f, backend="openxla")
+    table = batch()
+    good, bad = torch.tensor([0, 2]), torch.tensor([1, wrong])
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        f(table, bad)
+    for index in (good, good.flip(0)):
+        assert_same(compiled(table.to(device), index.to(device)), f(table, index))
+    with pytest.raises(type(expected.value)):
+        compiled(table.to(device), bad.to(device))
+    assert launches() == 2
+    assert_same(compiled(table.to(device), good.to(device)), f(table, good))
+    assert launches() == 3
+
+
 def test_user_exceptions(device):
     def f(x):
         y = x + 1

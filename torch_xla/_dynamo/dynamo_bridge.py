@@ -25,6 +25,7 @@ def extract_compiled_graph(xla_model: fx.GraphModule, xla_args: Sequence[Any]) -
         A function of the graph's inputs that returns the list of its results, without autograd
         history. It is traced in the first call.
 
+    >>> import torch, torch_xla
     >>> class Model(torch.nn.Module):
     ...     def forward(self, x):
     ...         return (x * 2,)
