@@ -233,6 +233,8 @@ Value div_mode(Infer<at::meta::structured_div_Tensor_mode, 1>& it, const at::Ten
       value_of(self, it.common_dtype()),
       lazy::is_xla(other) ? value_of(other) : scalar_operand(number_in(other), common)};
   if (!mode) return pointwise(kDiv, operands, common, it.output_shape());
+  check_domain(*mode == "trunc" ? "div_trunc_cpu" : "div_floor_cpu", Domain::kNotComplex,
+               it.common_dtype());
   return pointwise(*mode == "trunc" ? kDivTrunc : kDivFloor, operands, common, it.output_shape(),
                    Attributes::of(other.numel() == 1 ? ElementType::kF32 : common));
 }

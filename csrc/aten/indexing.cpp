@@ -341,12 +341,14 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
       return self;
     }
   }
+  at::assert_no_overlap(self, values);
+  for (const std::optional<at::Tensor>& index : indices) {
+    if (index && index->defined()) at::assert_no_overlap(self, *index);
+  }
   const Plan plan = plan_of(self, index_tensors(self, indices));
   const at::IntArrayRef sizes(plan.sizes.data(), plan.sizes.size());
   TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",
               values.sizes(), " cannot be broadcast to indexing result of shape ", sizes);
-  at::assert_no_overlap(self, values);
-  for (const at::Tensor& index : plan.tensors) at::assert_no_overlap(self, index);
   if (self.numel() == 0) return self;
   const Combine combine = accumulate ? Combine::kAdd : Combine::kSet;
   c10::SmallVector<Value, 4> operands{value_of(self), value_of(values)};

@@ -43,6 +43,8 @@ const Op kCumprod{"aten::cumprod", [](Lowering& l, const Node& n) -> Results {
 template <class Meta, const Op& op>
 Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
                std::optional<at::ScalarType>) {
+  TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || self.dim() == 0, op.name,
+                              " is not implemented for 'Bool'");
   return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
                     it.output_shape());
 }
