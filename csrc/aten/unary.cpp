@@ -61,10 +61,31 @@ const PointwiseOp kExp2{"aten::exp2", [](Args x) {
                           return x.b.exponential(x[0] * std::numbers::ln2);
                         }};
 const PointwiseOp kExpm1{"aten::expm1", [](Args x) { return x.b.exponential_minus_one(x[0]); }};
-const PointwiseOp kLog{"aten::log", [](Args x) { return x.b.log(x[0]); }};
+// A complex number with an infinite part is infinite, whatever the other part is (C99, annex G.6):
+// `size`, a function of x's magnitude, with infinity for such x.
+XlaValue infinite_if_part_is(Builder& b, XlaValue x, XlaValue size) {
+  const XlaValue infinite = b.or_(b.is_inf(b.real(x)), b.is_inf(b.imag(x)));
+  return b.select(infinite, b.full_like(size, kInfinity), size);
+}
+
+XlaValue magnitude(Builder& b, XlaValue x) {
+  return is_complex(x) ? infinite_if_part_is(b, x, b.abs(x)) : b.abs(x);
+}
+
+// log(x) / log_of_base. The parts of a complex number are scaled one by one: as a product of
+// complex numbers, infinity times zero would make both NaN.
+XlaValue logarithm(Builder& b, XlaValue x, double log_of_base) {
+  const XlaValue natural = b.log(x);
+  if (!is_complex(x)) return log_of_base == 1 ? natural : natural / log_of_base;
+  const XlaValue real = infinite_if_part_is(b, x, b.real(natural));
+  return b.complex(real / log_of_base, b.imag(natural) / log_of_base);
+}
+const PointwiseOp kLog{"aten::log", [](Args x) { return logarithm(x.b, x[0], 1); }};
 const PointwiseOp kLog1p{"aten::log1p", [](Args x) { return x.b.log_plus_one(x[0]); }};
-const PointwiseOp kLog2{"aten::log2", [](Args x) { return x.b.log(x[0]) / std::numbers::ln2; }};
-const PointwiseOp kLog10{"aten::log10", [](Args x) { return x.b.log(x[0]) / std::numbers::ln10; }};
+const PointwiseOp kLog2{"aten::log2",
+                        [](Args x) { return logarithm(x.b, x[0], std::numbers::ln2); }};
+const PointwiseOp kLog10{"aten::log10",
+                         [](Args x) { return logarithm(x.b, x[0], std::numbers::ln10); }};
 
 // --- trigonometry ---
 
@@ -283,9 +304,9 @@ const PointwiseOp kSqrt{"aten::sqrt", [](Args x) { return x.b.sqrt(x[0]); }};
 const PointwiseOp kRsqrt{"aten::rsqrt", [](Args x) { return x.b.rsqrt(x[0]); }};
 const PointwiseOp kReciprocal{"aten::reciprocal", [](Args x) { return 1 / x[0]; }};
 const PointwiseOp kNeg{"aten::neg", [](Args x) { return x.b.negate(x[0]); }};
-const PointwiseOp kAbs{"aten::abs", [](Args x) {
-                         return stablehlo::is_pred(x[0].element_type()) ? x[0] : x.b.abs(x[0]);
-                       }};
+const PointwiseOp kAbs{
+    "aten::abs",
+    [](Args x) { return stablehlo::is_pred(x[0].element_type()) ? x[0] : magnitude(x.b, x[0]); }};
 const PointwiseOp kSign{"aten::sign", sign};
 
 // name, op, domain: the three forms of a structured operator.

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import FLOAT_FIRST, check_errors, check_sample, check_variants, ops, pairs, samples
+from harness import (
+    FLOAT_FIRST,
+    check_call,
+    check_errors,
+    check_sample,
+    check_variants,
+    ops,
+    pairs,
+    samples,
+)
 
 OPS = ops(
     "abs",
@@ -74,3 +83,16 @@ def test_variants(op, dtype):
 @pytest.mark.parametrize("op", [op for op in OPS if op.error_inputs_func], ids=lambda op: op.name)
 def test_errors(op):
     check_errors(op)
+
+
+@pytest.mark.parametrize("function", [torch.abs, torch.log, torch.log2, torch.log10])
+def test_complex_infinities(function):
+    inf, nan = float("inf"), float("nan")
+    parts = (0.0, 1.0, -2.0, inf, -inf, nan)
+    x = torch.tensor([complex(real, imag) for real in parts for imag in parts])
+
+    def separately(x):
+        y = function(x)
+        return torch.view_as_real(y) if y.is_complex() else y
+
+    check_call(separately, (x,))
