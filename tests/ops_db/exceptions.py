@@ -25,6 +25,11 @@ PASSED_OVER: list[tuple[str, str, str, str]] = [
     ("jiterator_*", "*", "*", "CUDA source code, which CPU cannot run either"),
 ]
 
+# Errors about numbers in tensors that the host would have to wait for: by operator, what CPU says.
+ABOUT_VALUES = {
+    "multinomial": r"probability tensor contains|invalid multinomial distribution",
+}
+
 # Operators whose results are drawn: their dtypes, sizes and strides are compared, not their values.
 DRAWN = {
     "bernoulli",

@@ -6,8 +6,11 @@ What is left out, and why, is in `exceptions.py`.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
+from exceptions import ABOUT_VALUES
 from harness import DEVICE, differentiable
 from runs import (
     Run,
@@ -246,7 +249,9 @@ def test_errors(op, dtype):
     for error_input in op.error_inputs("cpu"):
         sample = error_input.sample_input
         expected, got = (raised(op, sample, device) for device in ("cpu", DEVICE))
-        if expected is not None and type(got) is not type(expected):
+        if expected is None or re.search(ABOUT_VALUES.get(op.name, "$^"), str(expected)):
+            continue
+        if type(got) is not type(expected):
             problems.append(f"{describe(sample)}\n  expected {expected!r}\n  got {got!r}")
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)
