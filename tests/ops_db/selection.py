@@ -1,6 +1,6 @@
 """Which of the thousands of cases a run takes, and which are passed over for what reason.
 
-`TORCH_XLA_TEST_DB` decides: unset, a fixed sample of one in `SAMPLE_OF`; `full`, all of them;
+`TORCH_XLA_TEST_DB` decides: unset, a fixed sample of about one in `SAMPLE_OF`; `full`, all of them;
 `2/8`, the second of eight parts of all of them.
 """
 
@@ -17,11 +17,11 @@ VARIABLE = "TORCH_XLA_TEST_DB"
 SAMPLE_OF = 60
 
 
-def _share() -> tuple[int, int]:
+def _share(sample_of: int) -> tuple[int, int]:
     """(which, of how many) parts of all cases this run takes, counted from 0."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted in ("", "sample"):
-        return 0, SAMPLE_OF
+        return 0, sample_of
     if wanted == "full":
         return 0, 1
     part, _, parts = wanted.partition("/")
@@ -42,13 +42,13 @@ def reason_to_pass_over(variant: str, name: str, dtype: str) -> str | None:
     return None
 
 
-def take(variant: str, candidates: list[tuple]) -> list:
+def take(variant: str, candidates: list[tuple], sample_of: int = SAMPLE_OF) -> list:
     """pytest parameters for the part of `candidates`, (entry, name, dtype), that this run takes.
 
     Which part a case belongs to follows from its name alone, so that it stays there when others
     come or go.
     """
-    part, parts = _share()
+    part, parts = _share(sample_of)
     chosen = []
     for entry, name, dtype in candidates:
         short = str(dtype).removeprefix("torch.")

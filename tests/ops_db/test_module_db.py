@@ -25,6 +25,7 @@ def cases(variant: str) -> list:
             for dtype in DTYPES
             if dtype in module.supported_dtypes("cpu")
         ],
+        sample_of=30,
     )
 
 

@@ -25,6 +25,7 @@ def cases(variant: str, wants=lambda info: True) -> list:
             if wants(info)
             for dtype in DTYPES
         ],
+        sample_of=4,
     )
 
 
