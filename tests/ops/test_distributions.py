@@ -133,6 +133,7 @@ def test_samples_and_densities(name, metrics):
     density = ours.log_prob(samples)
     assert samples.device.type == "xla" and samples.shape[0] == COUNT
     left = metrics.executed_fallback_ops()
+    assert left == [] or name in LOOKS
     x = samples.cpu()
     assert x.isfinite().all()
     check_equal(theirs.log_prob(x), density, strides=False)
@@ -140,9 +141,10 @@ def test_samples_and_densities(name, metrics):
     if mean is not None and variance is not None and mean.shape == x.shape[1:]:
         error = (variance / COUNT).sqrt()
         assert ((x.double().mean(0) - mean).abs() <= 5 * error + 1e-4 * mean.abs() + 1e-6).all()
+        if name == "VonMises":  # whose variance is another, that of directions
+            return
         spread = (x.double().var(0) - variance).abs() / variance.clamp(min=1e-3)
         assert (spread < 0.25).all()
-    assert left == [] or name in LOOKS
 
 
 SMOOTH = [
@@ -155,20 +157,19 @@ SMOOTH = [
 @pytest.mark.parametrize("name", SMOOTH)
 def test_gradients_through_samples(name, metrics):
     """The mean of the samples moves with a parameter as the distribution's mean does."""
-    ours, parameters = distribution(name, DEVICE, grad=True)
-    samples = ours.rsample((COUNT,))
-    got = torch.autograd.grad(samples.mean(0).sum(), parameters, allow_unused=True)
-    assert name in LOOKS or metrics.executed_fallback_ops() == []
     theirs, leaves = distribution(name, "cpu", grad=True)
-    if moment(theirs, "mean") is None or not theirs.mean.requires_grad:
+    ours, parameters = distribution(name, DEVICE, grad=True)
+    samples = ours.rsample((COUNT,)).mean(0)
+    # A Dirichlet's sum is 1 whatever the parameters: weigh the elements.
+    weights = torch.arange(1.0, 1 + samples.numel()).reshape(samples.shape)
+    loss = (samples * weights.to(DEVICE)).sum()
+    got = torch.autograd.grad(loss, parameters, allow_unused=True)
+    assert name in LOOKS or metrics.executed_fallback_ops() == []
+    if moment(theirs, "mean") is None or theirs.mean.shape != samples.shape:
         assert all(grad is None or grad.isfinite().all() for grad in got)
         return
-    # A Dirichlet's sum is 1 whatever the parameters: weigh the elements.
-    weights = torch.arange(1.0, 1 + theirs.mean.numel()).reshape(theirs.mean.shape)
-    loss = (samples.mean(0) * weights.to(DEVICE)).sum()
-    ours, parameters = distribution(name, DEVICE, grad=True)
-    loss = (ours.rsample((COUNT,)).mean(0) * weights.to(DEVICE)).sum()
-    got = torch.autograd.grad(loss, parameters, allow_unused=True)
+    if not theirs.mean.requires_grad:
+        return
     want = torch.autograd.grad((theirs.mean * weights).sum(), leaves, allow_unused=True)
     for expected, grad in zip(want, got, strict=True):
         expected = 0.0 if expected is None else expected

@@ -37,7 +37,7 @@ DTYPES = [
     torch.float64,
     torch.bfloat16,
     torch.int32,
-    torch.uint8,
+    torch.int16,
     torch.complex64,
 ]
 TOLERANCE = {
@@ -296,7 +296,7 @@ def assign_all(x, y, n):
 
 def put_at_mask(x, y, n):
     mask = x > n.below(3)
-    x[mask] = y.flatten()[: int(mask.sum())]
+    x[mask] = y.flatten()[: int(mask.sum())].to(x.dtype)
 
 
 def exchange_data(x, y, n):
@@ -377,7 +377,7 @@ pairs(
     bitwise_and=lambda x, y, n: x & y,
     cat=lambda x, y, n: torch.cat([x, y], n.dim(x)),
     stack=lambda x, y, n: torch.stack([x, y]),
-    matmul=lambda x, y, n: x @ y,
+    matmul=lambda x, y, n: x @ y.to(x.dtype),
     add_out=lambda x, y, n: torch.add(x, y, out=torch.empty(0, dtype=x.dtype, device=x.device)),
     mul_into=lambda x, y, n: torch.mul(y, y, out=x),
 )
