@@ -38,6 +38,7 @@ std::string describe_node(const Node& node) {
 }  // namespace
 
 stablehlo::Value Lowering::operand(size_t i) const {
+  if (waited_ && waited_->first == i) return waited_->second;
   const Value& value = node_->operand(i);
   return values_[value.node->visit.position][value.index];
 }
@@ -64,7 +65,7 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
     if (i < options_.parameter_aliases.size()) {
       const int64_t alias = options_.parameter_aliases[i];
       if (alias >= 0) attributes.aliased_output = static_cast<int>(alias);
-      attributes.donated = alias == -2;
+      attributes.donated = alias == kAnyDonation;
     }
     if (i < options_.parameter_shardings.size()) {
       attributes.sdy_sharding = options_.parameter_shardings[i];
@@ -124,15 +125,35 @@ void Lowering::lower_node(const Node& node) {
   values_[node.visit.position] = std::move(results.values);
 }
 
+void Lowering::lower_after(const Node& node, const Wait& wait) {
+  const auto lowered = [this](const Value& value) {
+    return values_[value.node->visit.position][value.index];
+  };
+  stablehlo::Values operands = {lowered(node.operand(wait.operand))};
+  for (const Value& value : wait.values) operands.push_back(lowered(value));
+  const stablehlo::TensorType type = operands.front().type();
+  waited_.emplace(wait.operand, builder_.custom_call(options_.wait_call, operands, {type}).front());
+  lower_node(node);
+  waited_.reset();
+}
+
 LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
                      const LoweringOptions& options) {
   LoweredProgram program;
   Lowering lowering(options);
   lowering.values_.resize(graph.order.size());
   lowering.bind_leaves(graph, program);
-  for (const Node* node : graph.order) {
+  const std::span<const int64_t> takers = options.parameter_aliases;
+  const OrderedGraph ordered =
+      order_updates(graph, roots, options.wait_call.empty() ? takers.first(0) : takers);
+  for (const Node* node : ordered.order) {
     const bool bound = !lowering.values_[node->visit.position].empty();
-    if (!bound) lowering.lower_node(*node);
+    if (bound) continue;
+    if (const auto wait = ordered.waits.find(node); wait != ordered.waits.end()) {
+      lowering.lower_after(*node, wait->second);
+    } else {
+      lowering.lower_node(*node);
+    }
   }
   stablehlo::Values results;
   for (const Value& root : roots) {

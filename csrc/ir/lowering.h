@@ -1,10 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ir/donation.h"
 #include "ir/graph.h"
 #include "ir/node.h"
 #include "stablehlo/builder.h"
@@ -23,6 +26,9 @@ struct LoweringOptions {
   // parameter_aliases[i] >= 0: parameter i may be donated to that output (tf.aliasing_output).
   // -2: may be donated to any (jax.buffer_donor). Empty: none.
   std::vector<int64_t> parameter_aliases;
+  // A custom call (typed FFI) that gives its first operand, of rank 0, once all are computed. Where
+  // there is one, updates of parameters wait for what else reads these (donation.h); empty: none.
+  std::string wait_call;
   // Raw text of each parameter's and output's sharding attribute; empty: none.
   std::vector<std::string> parameter_shardings;
   std::vector<std::string> output_shardings;
@@ -60,10 +66,13 @@ class Lowering {
 
   void bind_leaves(const Graph& graph, LoweredProgram& program);
   void lower_node(const Node& node);
+  void lower_after(const Node& node, const Wait& wait);
 
   const LoweringOptions& options_;
   stablehlo::Builder builder_;
   const Node* node_ = nullptr;
+  std::optional<std::pair<size_t, stablehlo::Value>>
+      waited_;                                         // an operand of node_, and its stand-in
   std::vector<std::vector<stablehlo::Value>> values_;  // by the node's position in the walk
 };
 

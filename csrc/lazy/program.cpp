@@ -3,10 +3,12 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <cstring>
 #include <list>
 #include <mutex>
 #include <unordered_map>
 
+#include "ir/donation.h"
 #include "ir/lowering.h"
 #include "ir/signature.h"
 #include "lazy/data.h"
@@ -17,6 +19,8 @@
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
 #include "pjrt/compile_options.h"
+#include "pjrt/error.h"
+#include "pjrt/ffi.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -135,6 +139,29 @@ void tell(const CompileReport& report) {
   if (call) call(report);
 }
 
+constexpr const char* kWaitCall = "torch_xla.wait";
+
+void give_first(const pjrt::FfiCall& call) {
+  const pjrt::FfiBuffer number = call.arg(0);
+  std::memcpy(call.result(0).data, number.data, pjrt::host_element_size(number.type));
+}
+
+// XLA's CPU compiler decides on copies before it schedules, and would copy each weight that a
+// gradient reads too: half a gigabyte a step of GPT-2 small. Empty where it cannot be helped.
+const std::string& wait_call() {
+  static const std::string name = []() -> std::string {
+    pjrt::Client& client = Runtime::get().client();
+    if (client.platform_name() != "cpu") return "";
+    try {
+      pjrt::register_ffi_handler(*client.plugin(), kWaitCall, "Host", pjrt::ffi_entry<give_first>);
+    } catch (const pjrt::Error&) {
+      return "";  // A plugin without the extension.
+    }
+    return kWaitCall;
+  }();
+  return name;
+}
+
 // Only what is compiled in earnest is timed, counted and reported; a program from disk is not.
 std::shared_ptr<Program> compile(const ir::Graph& graph, std::span<const ir::Value> roots,
                                  const std::vector<bool>& donated, c10::Device device) {
@@ -144,9 +171,8 @@ std::shared_ptr<Program> compile(const ir::Graph& graph, std::span<const ir::Val
   ir::LoweringOptions lowering;
   lowering.name = graph_name();
   lowering.matmul_precision = upper(matmul_precision());
-  for (const bool may_overwrite : donated) {
-    lowering.parameter_aliases.push_back(may_overwrite ? -2 : -1);
-  }
+  lowering.parameter_aliases = ir::pair_donations(graph, roots, donated);
+  lowering.wait_call = wait_call();
   lowering.locations = true;
   const ir::LoweredProgram lowered = ir::lower(graph, roots, lowering);
   auto program = std::make_shared<Program>();

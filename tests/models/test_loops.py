@@ -352,3 +352,25 @@ def test_memory_stays_flat(device, metrics):
     grown = psutil.Process().memory_info().rss - before
     assert compile_count() == compiled
     assert grown < 8 * 2**20, f"resident memory grew by {grown / 2**20:.1f} MiB in 500 steps"
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_updates_need_no_copies_of_the_weights(device, optimizer):
+    """A weight is updated in its own memory, though the gradient of the layer's input reads it."""
+    depth = 8
+    layers = (m for _ in range(depth) for m in (nn.Linear(256, 256), nn.Tanh()))
+    model = nn.Sequential(*layers).to(device)
+    x = torch.randn(4, 256, device=device)
+    torch_xla.sync()
+    programs = []
+    torch_xla._XLAC._set_compile_listener(programs.append)
+    try:
+        steps = optimizer(model.parameters(), lr=1e-3)
+        model(x).square().sum().backward()
+        steps.step()
+        torch_xla.sync()
+    finally:
+        torch_xla._XLAC._set_compile_listener(None)
+    (program,) = programs
+    one_layer = sum(parameter.nbytes for parameter in model[0].parameters())
+    assert program["memory"]["temporaries"] < 2 * one_layer
