@@ -193,15 +193,12 @@ namespace {
 
 at::Tensor nonzero(const at::Tensor& self) {
   const int64_t rank = self.dim();
-  if (self.numel() == 0 || rank == 0) {
-    const int64_t count = self.numel() == 0 ? 0 : kept_by(self, "nonzero").size;
-    return lazy::allocate({count, rank}, at::kLong, self.device());
-  }
-  const Kept kept = kept_by(self, "nonzero");
-  const std::array<int64_t, 2> sizes{kept.size, rank}, all{kept.flat.dims()[0], rank};
+  const Kept kept = self.numel() == 0 ? Kept() : kept_by(self, "nonzero");
   // Column by column, as on CPU.
-  const std::array<int64_t, 2> strides{1, std::max<int64_t>(kept.size, 1)};
+  const std::array<int64_t, 2> sizes{kept.size, rank}, strides{1, kept.size};
   const at::Tensor result = lazy::allocate_strided(sizes, strides, at::kLong, self.device());
+  if (result.numel() == 0) return result;
+  const std::array<int64_t, 2> all{kept.flat.dims()[0], rank};
   const Value rows = Node::make(kCoordinates, {kept.flat}, Attributes::of(span_of(self.sizes())),
                                 ShapeRef{ElementType::kS64, all});
   lazy::write(result, kept.trimmed(rows));

@@ -425,6 +425,12 @@ Value index_select_value(const at::Tensor& self, int64_t dim, const at::Tensor& 
   const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
   const Value x = lazy::read(self), rows = lazy::read(index);
   const auto some = lazy::trimmed(rows);
+  // CPU has another kernel, and other words, for dim 1.
+  if (self.dim() > 1 && self.size(dim) > 0 && (dim == 1 || self.numel() == 0)) {
+    const auto outside = known_outside(rows, 0, self.size(dim));
+    TORCH_CHECK(!outside, "INDICES element is out of DATA bounds, id=", *outside,
+                " axis_dim=", self.size(dim));
+  }
   check_rows(self, dim, index);
   if (self.numel() == 0 || (index.numel() == 0 && !some)) {
     return lazy::full(0, shape.type, shape.dims);
