@@ -4,16 +4,56 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense.h>
 
+#include <cmath>
+
 #include "lazy/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
 
+// Floats as signed integers of 32 or 64 bits: the least one for what is out of range and for NaN,
+// as x86 has it (CVTTSS2SI, Intel's manual, volume 2A). XLA saturates, and takes NaN for 0.
+XlaValue to_signed(Builder& b, XlaValue x, ElementType to) {
+  const double limit = std::ldexp(1.0, stablehlo::bit_width(to) - 1);
+  return b.select(b.lt(x, b.full_like(x, limit)), b.convert(x, to),
+                  b.broadcast_to(b.min_value(to), x.dims()));
+}
+
+// The upper half of unsigned integers of 32 or 64 bits is made of what exceeds the lower.
+XlaValue to_unsigned(Builder& b, XlaValue x, ElementType to, ElementType as_signed) {
+  const XlaValue limit = b.full_like(x, std::ldexp(1.0, stablehlo::bit_width(to) - 1));
+  const XlaValue least = b.broadcast_to(b.min_value(as_signed), x.dims());
+  const XlaValue upper = b.xor_(to_signed(b, b.subtract(x, limit), as_signed), least);
+  const XlaValue lower = to_signed(b, x, as_signed);
+  return b.bitcast_convert(b.select(b.ge(x, limit), upper, lower), to);
+}
+
+// Floats as whole numbers, out of range too, as CPU makes them of vectors: narrow ones are the low
+// bits of 32.
+XlaValue truncated(Builder& b, XlaValue x, ElementType to) {
+  if (x.element_type() != ElementType::kF64) x = b.convert(x, ElementType::kF32);
+  switch (to) {
+    case ElementType::kS32:
+    case ElementType::kS64:
+      return to_signed(b, x, to);
+    case ElementType::kU32:
+      return to_unsigned(b, x, to, ElementType::kS32);
+    case ElementType::kU64:
+      return to_unsigned(b, x, to, ElementType::kS64);
+    default:
+      return b.convert(to_signed(b, x, ElementType::kS32), to);
+  }
+}
+
 const Op kConvert{"xla::cast", [](Lowering& l, const Node& n) -> Results {
-                    const XlaValue x = l.operand(0);
+                    XlaValue x = l.operand(0);
                     const ElementType to = n.output().type;
-                    if (stablehlo::is_complex(x.element_type()) && to == ElementType::kPred) {
-                      return l->ne(x, l->zeros_like(x));
+                    if (stablehlo::is_complex(x.element_type())) {
+                      if (to == ElementType::kPred) return l->ne(x, l->zeros_like(x));
+                      if (stablehlo::is_integer(to)) x = l->real(x);
+                    }
+                    if (stablehlo::is_float(x.element_type()) && stablehlo::is_integer(to)) {
+                      return truncated(l.builder(), x, to);
                     }
                     return l->convert(x, to);
                   }};

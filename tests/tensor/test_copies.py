@@ -369,3 +369,22 @@ def test_whole_modules_can_be_saved(device):
     assert torch.equal(loaded.weight, model.weight.cpu())
     again = stored(model, weights_only=False)
     assert again.weight.device == device
+
+
+WHOLE = [
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+]
+
+
+@pytest.mark.parametrize("to", WHOLE, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_casts_out_of_range(device, dtype, to):
+    """As CPU casts vectors; its loop for what is left over may differ, so none is left over."""
+    numbers = [-1.5, -200.7, 255.9, 256.5, 300.0, -129.0, 128.0, 4e4, -4e4, 7e4, 2.2e9, -2.2e9]
+    numbers += [5e9, -5e9, 9.3e18, 1e19, -1e19, float("inf"), -float("inf"), float("nan")]
+    x = torch.tensor(numbers).to(dtype).repeat(32)
+    expected = x.to(to)
+    assert torch.equal(x.to(device).to(to).cpu(), expected)
+    out = torch.empty_like(x, dtype=to, device=device)
+    assert torch.equal(out.copy_(x.to(device)).cpu(), expected)
