@@ -329,14 +329,13 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     indices.size(), ")");
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", values.scalar_type(),
-              " for the source.");
   at::assert_no_internal_overlap(self);
   if (!accumulate) {
     if (const at::Tensor mask = lone_mask(self, indices, values); mask.defined()) {
-      const Value number = reshape(value_of(values.dim() == 0 ? values : values.reshape({})), {});
+      TORCH_CHECK(self.is_complex() || !values.is_complex(), "value cannot be converted to type ",
+                  self.scalar_type(), " without overflow");
+      const Value value = value_of(values.dim() == 0 ? values : values.reshape({}));
+      const Value number = reshape(convert(value, element_type(self)), {});
       lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number, self.sizes()));
       return self;
     }
@@ -349,6 +348,10 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
   const at::IntArrayRef sizes(plan.sizes.data(), plan.sizes.size());
   TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",
               values.sizes(), " cannot be broadcast to indexing result of shape ", sizes);
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
   if (self.numel() == 0) return self;
   const Combine combine = accumulate ? Combine::kAdd : Combine::kSet;
   c10::SmallVector<Value, 4> operands{value_of(self), value_of(values)};

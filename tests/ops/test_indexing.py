@@ -199,3 +199,21 @@ def test_elements_that_a_view_leaves_out_are_not_checked():
     assert torch.equal(F.nll_loss(x.to(DEVICE), labels).cpu(), F.nll_loss(x, numbers[:, 0]))
     with pytest.raises(IndexError):
         x.to(DEVICE).index_select(0, on_device[:, 1])
+
+
+@pytest.mark.parametrize("size", [(), (1,), (1, 1), (2,)], ids=str)
+@pytest.mark.parametrize("value", [torch.float32, torch.float64, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_values_put_at_a_mask_have_any_dtype_when_there_is_one(dtype, value, size):
+    def put(device):
+        x = torch.zeros(2, 2, dtype=dtype, device=device)
+        mask = torch.tensor([[True, False], [True, False]]).to(device)
+        try:
+            x[mask] = torch.ones(size, device=device).to(value)
+        except RuntimeError as error:
+            return str(error)
+        return x.cpu()
+
+    got, expected = put(DEVICE), put("cpu")
+    assert type(got) is type(expected)
+    assert got == expected if isinstance(got, str) else torch.equal(got, expected)
