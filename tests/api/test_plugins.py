@@ -267,8 +267,8 @@ def test_interrupt_during_a_step(run_python):
         program(40)
         torch_xla.sync(wait=True)  # compiled
         x = program(40)
-        threading.Timer(0.02, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
         try:
+            threading.Timer(0.02, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
             for _ in range(2000):
                 x = program(40)
                 torch_xla.sync(wait=True)
