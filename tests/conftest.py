@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,10 @@ import torch
 # and find no programs that earlier runs compiled.
 os.environ.setdefault("PJRT_DEVICE", "CPU")
 os.environ["TORCH_XLA_PERSISTENT_CACHE"] = "0"
+
+
+# A shell starts what it runs in the background with interrupts ignored, and so would children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
