@@ -147,11 +147,10 @@ def test_samples_and_densities(name, metrics):
         assert (spread < 0.25).all()
 
 
-SMOOTH = [
-    name
-    for name, (kind, _) in CASES.items()
-    if kind.has_rsample and name not in ("Cauchy", "HalfCauchy", "OneHotCategoricalStraightThrough")
-]
+# Those without a mean; a step function; and torch's Wishart, which writes into a mask that its own
+# gradient needs, an error on CPU too.
+ROUGH = ("Cauchy", "HalfCauchy", "OneHotCategoricalStraightThrough", "Wishart")
+SMOOTH = [name for name, (kind, _) in CASES.items() if kind.has_rsample and name not in ROUGH]
 
 
 @pytest.mark.parametrize("name", SMOOTH)
