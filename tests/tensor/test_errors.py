@@ -275,10 +275,9 @@ def test_a_device_that_is_not_there(device, state):
     assert_alive(state, device)
 
 
-@pytest.mark.parametrize("dtype", [torch.complex32, torch.quint8])
-def test_dtypes_that_xla_has_not(device, state, dtype):
+def test_a_dtype_that_xla_has_not(device, state):
     with pytest.raises((TypeError, RuntimeError)):
-        torch.empty(2, dtype=dtype, device=device)
+        torch.empty(2, dtype=torch.quint8, device=device)
     assert_alive(state, device)
 
 
