@@ -289,25 +289,17 @@ def test_inputs_that_share_memory(device, backend):
 
     compiled = torch.compile(f, backend=backend)
 
-    def both(make):
+    def calls(function, make):
         x = make()
-        yield f(x, x.clone()), x
+        yield function(x, x.clone()), x
         x = make()
-        yield f(x, x[0]), x
+        yield function(x, x[0]), x
         x = make()
-        yield f(x, x), x
-
-    def both_compiled(make):
-        x = make()
-        yield compiled(x, x.clone()), x
-        x = make()
-        yield compiled(x, x[0]), x
-        x = make()
-        yield compiled(x, x), x
+        yield function(x, x), x
 
     for _ in range(2):
-        wanted = list(both(batch))
-        assert_same(list(both_compiled(lambda: batch().to(device))), wanted)
+        wanted = list(calls(f, batch))
+        assert_same(list(calls(compiled, lambda: batch().to(device))), wanted)
 
 
 # --- Modules and training ---

@@ -189,13 +189,17 @@ def differentiable_dtypes(op: OpInfo):
     return op.supported_backward_dtypes("cpu") if op.supports_autograd else ()
 
 
+def graph_of(op: OpInfo, sample, device):
+    """What a gradient goes from, and to; either may be empty."""
+    args, kwargs = arguments(op, sample, device)
+    return wanted(sample.output_process_fn_grad(op.op(*args, **kwargs))), wanted((args, kwargs))
+
+
 @pytest.mark.parametrize("op, dtype", cases("backward", supported=differentiable_dtypes))
 def test_backward(op, dtype):
     def run(sample):
         def call(device):
-            args, kwargs = arguments(op, sample, device)
-            outputs = wanted(sample.output_process_fn_grad(op.op(*args, **kwargs)))
-            inputs = wanted((args, kwargs))
+            outputs, inputs = graph_of(op, sample, device)
             if not outputs or not inputs:
                 return []
             return torch.autograd.grad(outputs, inputs, cotangents(outputs), allow_unused=True)
@@ -218,9 +222,7 @@ def test_backward(op, dtype):
 def test_double_backward(op, dtype):
     def run(sample):
         def call(device):
-            args, kwargs = arguments(op, sample, device)
-            outputs = wanted(sample.output_process_fn_grad(op.op(*args, **kwargs)))
-            inputs = wanted((args, kwargs))
+            outputs, inputs = graph_of(op, sample, device)
             if not outputs or not inputs:
                 return []
             given = cotangents(outputs, requires_grad=True)
