@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "aten/kernel.h"
+#include "lazy/host_function.h"
 #include "lazy/linalg_error.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
@@ -325,16 +326,7 @@ void handle(const pjrt::FfiCall& call) {
 
 // The process's plugin, where it is the CPU's and takes custom calls.
 bool is_available() {
-  static const bool available = [] {
-    pjrt::Client& client = lazy::Runtime::get().client();
-    if (client.platform_name() != "cpu") return false;
-    try {
-      pjrt::register_ffi_handler(*client.plugin(), kTarget, "Host", pjrt::ffi_entry<handle>);
-    } catch (const pjrt::Error&) {
-      return false;  // A plugin without the extension: the host computes such operators at once.
-    }
-    return true;
-  }();
+  static const bool available = lazy::register_host_function(kTarget, pjrt::ffi_entry<handle>);
   return available;
 }
 

@@ -32,16 +32,6 @@ ir::Value unknown(ir::ShapeRef shape, c10::Device device) {
   return DeviceData::leaf(shape, std::move(data));
 }
 
-at::Tensor on_storage(const c10::Storage& storage, const at::Tensor& like) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::XLA), like.dtype());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
-                                                      like.storage_offset());
-  tensor._set_conj(like.is_conj());
-  tensor._set_neg(like.is_neg());
-  return tensor;
-}
-
 }  // namespace
 
 Capture* Capture::current() { return t_current; }
@@ -81,11 +71,12 @@ at::Tensor Capture::stand_in(const at::Tensor& input) {
     LazyStorage::of(twin).set_value(leaf);
     begin_.push_back(std::move(leaf));
     storages_.push_back(std::move(twin));
-    const Graph::Base base(storage);
+    const Base base(storage);
     graph_->slots_.push_back({graph_->inputs_.size(), base, false, false, false, base, {}});
   }
-  graph_->inputs_.push_back({slot, Graph::Geometry(input)});
-  return on_storage(storages_[slot], input);
+  const Graph::Geometry geometry(input);
+  graph_->inputs_.push_back({slot, geometry});
+  return geometry.on(storages_[slot]);
 }
 
 at::Tensor Capture::number_stand_in(const at::Tensor& number) {
@@ -138,7 +129,7 @@ std::shared_ptr<CompiledGraph> Capture::finish(const std::vector<at::Tensor>& re
     graph_->writes_ = true;
     Graph::Slot& written = graph_->slots_[slot];
     written.written = true;
-    written.base_after = Graph::Base(storage);
+    written.base_after = Base(storage);
     written.after = source_of(value);
   }
   std::unordered_map<const LazyStorage*, size_t> fresh_of;
@@ -168,7 +159,7 @@ void Capture::add_result(const at::Tensor& result,
   const auto [entry, fresh] = fresh_of.emplace(&storage, graph_->fresh_.size());
   if (fresh) {
     const ir::Value value = storage.value();
-    graph_->fresh_.push_back({Graph::Base(storage), result.storage().nbytes(), source_of(value)});
+    graph_->fresh_.push_back({Base(storage), result.storage().nbytes(), source_of(value)});
   }
   graph_->results_.push_back({Graph::Result::Kind::kFresh, entry->second, geometry});
 }
@@ -213,9 +204,7 @@ void Capture::set_parameters() {
       graph_->numbers_.push_back(entry->second);
       continue;
     }
-    const auto& payload = *static_cast<const ir::ScalarPayload*>(leaf->payload());
-    graph_->numbers_.push_back(
-        {Graph::Number::Kind::kConstant, {payload.kind, payload.real, payload.integer}, 0, 0});
+    graph_->numbers_.push_back({Graph::Number::Kind::kConstant, scalar_value(*leaf), 0, 0});
   }
 }
 

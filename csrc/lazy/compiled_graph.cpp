@@ -35,10 +35,6 @@ bool any_equal(std::vector<const LazyStorage*> storages) {
 
 }  // namespace
 
-bool CompiledGraph::Base::fits(const LazyStorage& storage) const {
-  return type == storage.type() && sizes == storage.sizes() && strides == storage.strides();
-}
-
 CompiledGraph::Geometry::Geometry(const at::Tensor& tensor)
     : dtype(tensor.scalar_type()),
       sizes(tensor.sizes().begin(), tensor.sizes().end()),
@@ -51,6 +47,16 @@ bool CompiledGraph::Geometry::fits(const at::Tensor& tensor) const {
   return dtype == tensor.scalar_type() && same(tensor.sizes(), sizes) &&
          same(tensor.strides(), strides) && offset == tensor.storage_offset() &&
          conjugate == tensor.is_conj() && negative == tensor.is_neg();
+}
+
+at::Tensor CompiledGraph::Geometry::on(const c10::Storage& storage) const {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::XLA),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  tensor._set_conj(conjugate);
+  tensor._set_neg(negative);
+  return tensor;
 }
 
 std::vector<size_t> CompiledGraph::written_inputs() const {
@@ -204,19 +210,12 @@ at::Tensor CompiledGraph::make_result(const Result& result, const std::vector<at
                                       const std::vector<c10::Storage>& fresh) const {
   if (result.kind == Result::Kind::kInput) return inputs[result.index];
   const Geometry& geometry = result.geometry;
-  at::Tensor tensor;
-  if (result.kind == Result::Kind::kSlot) {
-    const at::Tensor& base = inputs[slots_[result.index].input];
-    tensor = base.scalar_type() == geometry.dtype
-                 ? at::as_strided(base, geometry.sizes, geometry.strides, geometry.offset)
-                 : alias(base, geometry.sizes, geometry.strides, geometry.offset, geometry.dtype);
-  } else {
-    tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(fresh[result.index]),
-                                                      c10::DispatchKeySet(c10::DispatchKey::XLA),
-                                                      c10::scalarTypeToTypeMeta(geometry.dtype));
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(geometry.sizes, geometry.strides,
-                                                        geometry.offset);
-  }
+  if (result.kind == Result::Kind::kFresh) return geometry.on(fresh[result.index]);
+  const at::Tensor& base = inputs[slots_[result.index].input];
+  at::Tensor tensor =
+      base.scalar_type() == geometry.dtype
+          ? at::as_strided(base, geometry.sizes, geometry.strides, geometry.offset)
+          : alias(base, geometry.sizes, geometry.strides, geometry.offset, geometry.dtype);
   if (tensor.is_conj() != geometry.conjugate) tensor._set_conj(geometry.conjugate);
   if (tensor.is_neg() != geometry.negative) tensor._set_neg(geometry.negative);
   return tensor;

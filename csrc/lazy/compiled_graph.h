@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/node.h"
+#include "lazy/base.h"
 #include "lazy/data.h"
 #include "lazy/launch.h"
 #include "lazy/program.h"
@@ -42,14 +43,6 @@ class CompiledGraph {
 
   static constexpr size_t kNone = ~size_t{0};
 
-  // How a storage's contents are seen.
-  struct Base {
-    ir::ElementType type = ir::ElementType::kF32;
-    stablehlo::Dims sizes, strides;
-    explicit Base(const LazyStorage& storage)
-        : type(storage.type()), sizes(storage.sizes()), strides(storage.strides()) {}
-    bool fits(const LazyStorage& storage) const;
-  };
   // Where contents after a launch come from.
   struct Source {
     enum class Kind { kProgram, kSlot, kConstant } kind = Kind::kProgram;
@@ -63,6 +56,8 @@ class CompiledGraph {
     bool conjugate, negative;
     explicit Geometry(const at::Tensor& tensor);
     bool fits(const at::Tensor& tensor) const;
+    // An xla tensor of this geometry.
+    at::Tensor on(const c10::Storage& storage) const;
   };
   struct Input {
     size_t slot;  // kNone: a number on the host

@@ -165,10 +165,7 @@ class Launch {
   std::vector<ScalarValue> numbers() const {
     std::vector<ScalarValue> numbers;
     numbers.reserve(graph_.scalars.size());
-    for (const ir::Node* leaf : graph_.scalars) {
-      const auto& scalar = *static_cast<const ir::ScalarPayload*>(leaf->payload());
-      numbers.push_back({scalar.kind, scalar.real, scalar.integer});
-    }
+    for (const ir::Node* leaf : graph_.scalars) numbers.push_back(scalar_value(*leaf));
     return numbers;
   }
 
@@ -194,7 +191,7 @@ Buffers run_alone(c10::Device device, std::span<const ir::Value> values) {
 class Fills {
  public:
   Fills(c10::Device device, const Roots& roots) : device_(device) {
-    if (roots.fills.empty() || on_host()) return;
+    if (roots.fills.empty() || Runtime::get().is_cpu()) return;
     Buffers made = run_alone(device, roots.fills);
     for (size_t i = 0; i < made.size(); ++i) {
       buffers_[roots.fills[i].node.get()] = std::move(made[i]);
@@ -211,8 +208,6 @@ class Fills {
   }
 
  private:
-  static bool on_host() { return Runtime::get().client().platform_name() == "cpu"; }
-
   const c10::Device device_;
   std::unordered_map<const ir::Node*, std::unique_ptr<pjrt::Buffer>> buffers_;
 };

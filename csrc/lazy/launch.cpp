@@ -81,7 +81,7 @@ void wait_launched(c10::Device device) {
 // memory is the host's and much of it is taken, a launch waits for the one before; its own tracing
 // is over by then.
 void keep_memory_small(c10::Device device) {
-  if (Runtime::get().client().platform_name() != "cpu") return;
+  if (!Runtime::get().is_cpu()) return;
   if (!host_memory::is_scarce(live_bytes(device.index()).now)) return;
   host_memory::map_large_blocks();
   wait_launched(device);

@@ -33,6 +33,12 @@ struct ScalarValue {
   }
 };
 
+// What a scalar leaf of the graph is.
+inline ScalarValue scalar_value(const ir::Node& leaf) {
+  const auto& payload = *static_cast<const ir::ScalarPayload*>(leaf.payload());
+  return {payload.kind, payload.real, payload.integer};
+}
+
 // Starts the program on the device; `arguments` are its parameters without the numbers, which
 // travel in one array a class. Throws c10::OutOfMemoryError, pjrt::Error.
 Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,

@@ -12,6 +12,7 @@
 #include "ir/lowering.h"
 #include "ir/signature.h"
 #include "lazy/data.h"
+#include "lazy/host_function.h"
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
 #include "lazy/persistent_cache.h"
@@ -19,8 +20,6 @@
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
 #include "pjrt/compile_options.h"
-#include "pjrt/error.h"
-#include "pjrt/ffi.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -114,7 +113,7 @@ pjrt::CompileOptions compile_options() {
   pjrt::CompileOptions options;
   options.portable = true;
   // Without this XLA:CPU drops NaN in max, min and their reductions.
-  if (Runtime::get().client().platform_name() == "cpu") {
+  if (Runtime::get().is_cpu()) {
     options.env_overrides["xla_cpu_enable_fast_min_max"] = false;
   }
   for (const auto& [name, value] : compile_overrides()) options.env_overrides[name] = value;
@@ -149,16 +148,8 @@ void give_first(const pjrt::FfiCall& call) {
 // XLA's CPU compiler decides on copies before it schedules, and would copy each weight that a
 // gradient reads too: half a gigabyte a step of GPT-2 small. Empty where it cannot be helped.
 const std::string& wait_call() {
-  static const std::string name = []() -> std::string {
-    pjrt::Client& client = Runtime::get().client();
-    if (client.platform_name() != "cpu") return "";
-    try {
-      pjrt::register_ffi_handler(*client.plugin(), kWaitCall, "Host", pjrt::ffi_entry<give_first>);
-    } catch (const pjrt::Error&) {
-      return "";  // A plugin without the extension.
-    }
-    return kWaitCall;
-  }();
+  static const std::string name =
+      register_host_function(kWaitCall, pjrt::ffi_entry<give_first>) ? kWaitCall : "";
   return name;
 }
 

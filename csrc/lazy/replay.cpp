@@ -96,13 +96,6 @@ RecordedCall::Stream RecordedCall::stream() const {
 
 // --- From recordings to a replay ---
 
-Replay::Base::Base(const LazyStorage& storage)
-    : type(storage.type()), sizes(storage.sizes()), strides(storage.strides()) {}
-
-bool Replay::Base::fits(const LazyStorage& storage) const {
-  return type == storage.type() && sizes == storage.sizes() && strides == storage.strides();
-}
-
 std::shared_ptr<Replay> Replay::make(const RecordedCall& before, const RecordedCall& now,
                                      std::string& reason) {
   for (const RecordedCall* call : {&before, &now}) {

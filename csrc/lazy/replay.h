@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lazy/base.h"
 #include "lazy/recording.h"
 
 namespace torch_xla::lazy {
@@ -69,13 +70,6 @@ class Replay : public std::enable_shared_from_this<Replay> {
                                              std::string& reason);
 
  private:
-  // How a storage's contents are seen.
-  struct Base {
-    ir::ElementType type = ir::ElementType::kF32;
-    stablehlo::Dims sizes, strides;
-    explicit Base(const LazyStorage& storage);
-    bool fits(const LazyStorage& storage) const;
-  };
   struct Shape {
     ir::ElementType type;
     stablehlo::Dims dims;

@@ -23,6 +23,7 @@ void set_runtime_configurator(std::function<RuntimeConfig()> configurator) {
 
 Runtime::Runtime(RuntimeConfig config) : config_(std::move(config)) {
   client_ = pjrt::Client::create(pjrt::Plugin::load(config_.plugin_path), config_.client_options);
+  is_cpu_ = client_->platform_name() == "cpu";
 }
 
 Runtime& Runtime::get() {

@@ -30,6 +30,8 @@ class Runtime {
   const std::string& device_type() const { return config_.device_type; }
   const RuntimeConfig& config() const { return config_; }
   pjrt::Client& client() { return *client_; }
+  // Whether the devices are the host's own CPU, and their memory the host's.
+  bool is_cpu() const { return is_cpu_; }
   int device_count() const { return static_cast<int>(client_->addressable_devices().size()); }
   // Throws c10::Error when there is no such device.
   pjrt::Device* device(c10::Device device) const;
@@ -39,6 +41,7 @@ class Runtime {
 
   RuntimeConfig config_;
   std::shared_ptr<pjrt::Client> client_;
+  bool is_cpu_ = false;
 };
 
 // Bytes that one device has in all: what its plugin says, or where it keeps no account (CPU), the
