@@ -16,6 +16,8 @@ in a folder that is named |
 | `PT_XLA_DEBUG_FILE` | where these reports go | standard error |
 | `PT_XLA_DEBUG_MAX_FRAME` | Python frames a report shows | 8 |
 | `TORCH_XLA_CPU_KERNELS` | programs for CPU run torch's own kernels where faster than XLA's | 1 |
+| `TORCH_XLA_CHECK_VALUES` | programs look at indices, classes and probabilities that the device \
+computed, and fail when they are out of range | 1 |
 | `TORCH_XLA_CHECK_SHAPES` | check every operator's results against torch's own rules | 0 |
 """
 
@@ -43,6 +45,7 @@ def apply() -> None:
     _XLAC._set_ir_debug(check_env_flag("XLA_IR_DEBUG"))
     _XLAC._set_cache_capacity(getenv_as("XLA_COMPILATION_CACHE_SIZE", int, 2048))
     _XLAC._set_cpu_kernels("faster" if check_env_flag("TORCH_XLA_CPU_KERNELS", "1") else "never")
+    _XLAC._set_check_values(check_env_flag("TORCH_XLA_CHECK_VALUES", "1"))
     persistent_cache.configure(
         check_env_flag("TORCH_XLA_PERSISTENT_CACHE", "1"),
         getenv_as("XLA_PERSISTENT_CACHE_PATH", str, ""),

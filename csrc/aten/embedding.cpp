@@ -1,5 +1,6 @@
 // Tables of vectors: embedding and its gradient, renormalisation.
 
+#include "aten/checks.h"
 #include "aten/indices.h"
 #include "aten/trimmed.h"
 
@@ -25,8 +26,9 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
   check_index_type("embedding", indices);
   TORCH_CHECK(weight.size(0) > 0 || indices.numel() == 0,
               "index_select(): self indexing axis dim should be positive");
-  const Value index = value_of(indices);
+  Value index = value_of(indices);
   TORCH_CHECK_INDEX(!known_outside(index, 0, weight.size(0)), "index out of range in self");
+  index = checked_index(index, 0, weight.size(0), kEmbedding.name, CheckError::kIndex);
   c10::SmallVector<int64_t, 6> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
   const ShapeRef shape{element_type(weight), {sizes.data(), sizes.size()}};

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/_embedding_bag_backward_native.h>
 
+#include "aten/checks.h"
 #include "aten/indices.h"
 
 namespace torch_xla::aten {
@@ -128,9 +129,13 @@ FourTensors embedding_bag(const at::Tensor& weight, const at::Tensor& indices,
       results[i] = lazy::make(lazy::full(0, shapes[i].type, shapes[i].dims), device);
     }
   } else {
-    TORCH_CHECK_INDEX(weight.size(0) > 0 && !known_outside(value_of(indices), 0, weight.size(0)),
-                      "index out of range in self");
-    c10::SmallVector<Value, 4> operands{value_of(weight), value_of(indices), value_of(offsets)};
+    const Value rows = value_of(indices);
+    TORCH_CHECK(weight.size(0) > 0 && !known_outside(rows, 0, weight.size(0)),
+                "index out of range in self");
+    c10::SmallVector<Value, 4> operands{
+        value_of(weight),
+        checked_index(rows, 0, weight.size(0), kEmbeddingBag.name, CheckError::kRuntime),
+        value_of(offsets)};
     if (per_sample_weights && per_sample_weights->defined()) {
       operands.push_back(value_of(*per_sample_weights));
     }

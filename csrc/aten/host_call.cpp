@@ -28,7 +28,7 @@
 
 #include "aten/kernel.h"
 #include "lazy/host_function.h"
-#include "lazy/linalg_error.h"
+#include "lazy/program_error.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "pjrt/error.h"

@@ -9,6 +9,7 @@
 #include <ATen/ops/index_meta.h>
 #include <ATen/ops/to_native.h>
 
+#include "aten/checks.h"
 #include "aten/dynamic.h"
 #include "aten/indices.h"
 #include "aten/masked.h"
@@ -165,14 +166,16 @@ const Op kIndex{"aten::index", [](Lowering& l, const Node& n) -> Results {
                                    dims);
                 }};
 
-// The index operands, checked where the host knows them.
-void add_indices(c10::SmallVector<Value, 4>& operands, const at::Tensor& self, const Plan& plan) {
+// The index operands, checked: here where the host knows them, else in the program.
+void add_indices(c10::SmallVector<Value, 4>& operands, const char* op, const at::Tensor& self,
+                 const Plan& plan) {
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const int64_t dim = plan.dims[i], size = self.size(dim);
-    operands.push_back(value_of(plan.tensors[i]));
-    const auto outside = known_outside(operands.back(), -size, size);
+    const Value index = value_of(plan.tensors[i]);
+    const auto outside = known_outside(index, -size, size);
     TORCH_CHECK_INDEX(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
                       " with size ", size);
+    operands.push_back(checked_index(index, -size, size, op, CheckError::kIndex));
   }
 }
 
@@ -198,7 +201,7 @@ Value index_node(const at::Tensor& self, const Plan& plan) {
   if (self.numel() == 0) return lazy::full(0, shape.type, shape.dims);
   if (plan.dims.empty()) return value_of(self);
   c10::SmallVector<Value, 4> operands{value_of(self)};
-  add_indices(operands, self, plan);
+  add_indices(operands, kIndex.name, self, plan);
   if (any_trimmed(operands)) [[unlikely]] {
     if (Value value = index_of_some(self, plan, operands)) return value;
   }
@@ -324,17 +327,58 @@ Value put_at_some(const at::Tensor& self, const Plan& plan, Combine combine,
       std::span(&shape, 1));
 }
 
+bool is_expanded(const at::Tensor& self, int64_t dim) {
+  return self.size(dim) > 1 && self.stride(dim) == 0;
+}
+
+// Of values that meet in one element the last counts, or their sum. Positions along expanded dims
+// are all the same one.
+void put_into_expanded(const at::Tensor& self, const Plan& plan, at::Tensor values,
+                       bool accumulate) {
+  const int64_t rank = static_cast<int64_t>(plan.index_sizes.size());
+  values = values.to(self.device()).expand({plan.sizes.data(), plan.sizes.size()});
+  at::Tensor once = self;
+  IndexList indices;
+  indices.resize(static_cast<size_t>(self.dim()));
+  int64_t windows = 0;
+  for (int64_t dim = 0; dim < self.dim(); ++dim) {
+    const auto indexed = std::find(plan.dims.begin(), plan.dims.end(), dim);
+    if (indexed != plan.dims.end()) {
+      at::Tensor index = plan.tensors[static_cast<size_t>(indexed - plan.dims.begin())];
+      const int64_t size = self.size(dim);
+      if (is_expanded(self, dim)) {
+        const Value checked =
+            checked_index(value_of(index), -size, size, kIndexPut.name, CheckError::kIndex);
+        index = lazy::make(checked, index.device()).mul(0);
+        once = once.narrow(dim, 0, 1);
+      }
+      indices.set(static_cast<size_t>(dim), index);
+      continue;
+    }
+    const int64_t place = windows < plan.place ? windows : windows + rank;
+    ++windows;
+    if (!is_expanded(self, dim)) continue;
+    once = once.narrow(dim, 0, 1);
+    values = accumulate ? values.sum(place, /*keepdim=*/true, values.scalar_type())
+                        : values.narrow(place, values.size(place) - 1, 1);
+  }
+  once.index_put_(indices, values, accumulate);
+}
+
 at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at::Tensor& values,
                             bool accumulate, bool) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     indices.size(), ")");
-  at::assert_no_internal_overlap(self);
+  const bool expanded = at::has_internal_overlap(self) == at::MemOverlap::Yes;
+  if (expanded) TORCH_WARN("index_put_ on an expanded tensor is deprecated, clone() it first");
   if (!accumulate) {
     if (const at::Tensor mask = lone_mask(self, indices, values); mask.defined()) {
       TORCH_CHECK(self.is_complex() || !values.is_complex(), "value cannot be converted to type ",
                   self.scalar_type(), " without overflow");
-      const Value value = value_of(values.dim() == 0 ? values : values.reshape({}));
+      const at::Tensor one = values.dim() == 0 ? values : values.reshape({});
+      if (expanded) return self.masked_fill_(mask, one);
+      const Value value = value_of(one);
       const Value number = reshape(convert(value, element_type(self)), {});
       lazy::write(self, masked_fill_node(value_of(self), value_of(mask), number, self.sizes()));
       return self;
@@ -353,9 +397,13 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
               self.scalar_type(), " for the destination and ", values.scalar_type(),
               " for the source.");
   if (self.numel() == 0) return self;
+  if (expanded) {
+    put_into_expanded(self, plan, values, accumulate);
+    return self;
+  }
   const Combine combine = accumulate ? Combine::kAdd : Combine::kSet;
   c10::SmallVector<Value, 4> operands{value_of(self), value_of(values)};
-  add_indices(operands, self, plan);
+  add_indices(operands, kIndexPut.name, self, plan);
   if (any_trimmed(operands)) [[unlikely]] {
     if (const Value value = put_at_some(self, plan, combine, operands)) {
       lazy::write(self, value);
@@ -384,13 +432,16 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
   return c10::maybe_wrap_dim(dim, std::max<int64_t>(self.dim(), 1));
 }
 
-// `wraps`: negative indices count from the end.
-void check_rows(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool wraps = false) {
+// The index operand of `op`. `wraps`: negative indices count from the end.
+Value rows_of(const char* op, const at::Tensor& self, int64_t dim, const at::Tensor& index,
+              bool wraps = false, CheckError error = CheckError::kIndex) {
   const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
   TORCH_CHECK(size > 0 || index.numel() == 0,
               "index_select(): self indexing axis dim should be positive");
-  TORCH_CHECK_INDEX(!known_outside(value_of(index), wraps ? -size : 0, size),
-                    "index out of range in self");
+  const Value rows = value_of(index);
+  const int64_t low = wraps ? -size : 0;
+  TORCH_CHECK_INDEX(!known_outside(rows, low, size), "index out of range in self");
+  return checked_index(rows, low, size, op, error);
 }
 
 // Sizes of self with `rows` along dim.
@@ -426,15 +477,17 @@ Value index_select_value(const at::Tensor& self, int64_t dim, const at::Tensor& 
   c10::SmallVector<int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
   if (self.dim() > 0) sizes[static_cast<size_t>(dim)] = index.numel();
   const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
-  const Value x = lazy::read(self), rows = lazy::read(index);
-  const auto some = lazy::trimmed(rows);
   // CPU has another kernel, and other words, for dim 1.
-  if (self.dim() > 1 && self.size(dim) > 0 && (dim == 1 || self.numel() == 0)) {
-    const auto outside = known_outside(rows, 0, self.size(dim));
+  const bool other_kernel = self.dim() > 1 && self.size(dim) > 0 && (dim == 1 || self.numel() == 0);
+  if (other_kernel) {
+    const auto outside = known_outside(lazy::read(index), 0, self.size(dim));
     TORCH_CHECK(!outside, "INDICES element is out of DATA bounds, id=", *outside,
                 " axis_dim=", self.size(dim));
   }
-  check_rows(self, dim, index);
+  const Value x = lazy::read(self),
+              rows = rows_of(kIndexSelect.name, self, dim, index, false,
+                             other_kernel ? CheckError::kRuntime : CheckError::kIndex);
+  const auto some = lazy::trimmed(rows);
   if (self.numel() == 0 || (index.numel() == 0 && !some)) {
     return lazy::full(0, shape.type, shape.dims);
   }
@@ -495,23 +548,24 @@ Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& 
     TORCH_CHECK(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
                 " with size ", self.size(dim));
   }
-  check_rows(self, dim, index);
+  const Value rows = rows_of(kIndexRows.name, self, dim, index, false,
+                             self.dim() > 1 ? CheckError::kRuntime : CheckError::kIndex);
   const Attributes attributes = Attributes::of(dim, Combine::kAdd);
   if (alpha.equal(1)) {
-    return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source)}, attributes,
+    return Node::make(kIndexRows, {value_of(self), rows, value_of(source)}, attributes,
                       it.output_shape());
   }
   const Value factor = lazy::scalar(alpha, stablehlo::opmath_type(element_type(self)));
-  return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source), factor},
-                    attributes, it.output_shape());
+  return Node::make(kIndexRows, {value_of(self), rows, value_of(source), factor}, attributes,
+                    it.output_shape());
 }
 
 Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor& self, int64_t dim,
                  const at::Tensor& index, const at::Tensor& source) {
   dim = wrap(dim, self);
   if (index.numel() == 0 || self.numel() == 0) return value_of(self);
-  check_rows(self, dim, index);
-  return Node::make(kIndexRows, {value_of(self), value_of(index), value_of(source)},
+  const Value rows = rows_of("aten::index_copy", self, dim, index);
+  return Node::make(kIndexRows, {value_of(self), rows, value_of(source)},
                     Attributes::of(dim, Combine::kSet), it.output_shape());
 }
 
@@ -541,11 +595,11 @@ at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index,
   TORCH_CHECK(index.device() == self.device(),
               "index_fill_(): self and index should be on the same device");
   if (index.numel() == 0) return self;
-  check_rows(self, dim, index, true);
+  const Value rows = rows_of(kIndexFill.name, self, dim, index, true);
   if (self.numel() == 0) return self;
-  lazy::write(self, Value(Node::make(kIndexFill, {value_of(self), value_of(index), number},
-                                     Attributes::of(dim),
-                                     ShapeRef{element_type(self), span_of(self.sizes())})));
+  lazy::write(self,
+              Value(Node::make(kIndexFill, {value_of(self), rows, number}, Attributes::of(dim),
+                               ShapeRef{element_type(self), span_of(self.sizes())})));
   return self;
 }
 
@@ -574,10 +628,13 @@ const Op kTake{"aten::take", [](Lowering& l, const Node&) -> Results {
                  return gather_at(b, self, {wrapped_index(b, l.operand(1), self.dim(0))}, {0});
                }};
 
-void check_flat(const at::Tensor& self, const at::Tensor& index) {
-  const auto outside = known_outside(value_of(index), -self.numel(), self.numel());
+// The index operand of `op`.
+Value flat_positions(const char* op, const at::Tensor& self, const at::Tensor& index) {
+  const Value positions = value_of(index);
+  const auto outside = known_outside(positions, -self.numel(), self.numel());
   TORCH_CHECK_INDEX(!outside, "out of range: tried to access index ", *outside, " on a tensor of ",
                     self.numel(), " elements.");
+  return checked_index(positions, -self.numel(), self.numel(), op, CheckError::kIndex);
 }
 
 at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
@@ -585,11 +642,11 @@ at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
               "take(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK_INDEX(self.numel() != 0 || index.numel() == 0,
                     "take(): tried to take from an empty tensor");
-  check_flat(self, index);
+  const Value positions = flat_positions(kTake.name, self, index);
   const ShapeRef shape{element_type(self), span_of(index.sizes())};
   const Value result = index.numel() == 0
                            ? lazy::full(0, shape.type, shape.dims)
-                           : Value(Node::make(kTake, {value_of(self), value_of(index)}, {}, shape));
+                           : Value(Node::make(kTake, {value_of(self), positions}, {}, shape));
   return lazy::make(result, self.scalar_type(), self.device());
 }
 
@@ -624,8 +681,8 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
                     "put_(): Tried to put elements into an empty tensor");
   at::assert_no_internal_overlap(self);
   if (index.numel() == 0) return self;
-  check_flat(self, index);
-  lazy::write(self, Value(Node::make(kPut, {value_of(self), value_of(index), value_of(source)},
+  const Value positions = flat_positions(kPut.name, self, index);
+  lazy::write(self, Value(Node::make(kPut, {value_of(self), positions, value_of(source)},
                                      Attributes::of(accumulate ? Combine::kAdd : Combine::kSet),
                                      ShapeRef{element_type(self), span_of(self.sizes())})));
   return self;

@@ -3,8 +3,9 @@
 // StableHLO of indexing: reading and writing a tensor at positions that other tensors name. Shared
 // by the families that index (indexing, embedding, sort, dynamic, ...).
 //
-// Positions out of range are an error at the call where the host knows them, else they are clamped
-// when read and dropped when written, as XLA does.
+// Positions out of range are an error at the call where the host knows them, else at the next read
+// of what the program computes (checks.h). Where nothing is checked they are clamped when read and
+// dropped when written, as XLA does.
 
 #include <optional>
 #include <vector>

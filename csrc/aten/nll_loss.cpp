@@ -7,6 +7,7 @@
 
 #include <tuple>
 
+#include "aten/checks.h"
 #include "aten/reduction.h"
 #include "aten/trimmed.h"
 #include "lazy/capture.h"
@@ -79,7 +80,7 @@ Terms terms(Lowering& l, size_t first, bool weighted, int64_t ignore_index) {
 bool reduces(int64_t reduction, size_t rank) { return reduction != Reduction::None || rank == 1; }
 
 // Attributes: reduction, ignore_index, whether there is a weight. Outputs: the loss, total weight.
-// A device cannot raise for a target that is no class: its loss is NaN.
+// Where nothing is checked (checks.h), the loss of a target that is no class is NaN.
 const Op kForward{
     "aten::nll_loss_forward", [](Lowering& l, const Node& n) -> Results {
       auto attributes = n.attributes();
@@ -170,14 +171,14 @@ std::optional<SomeSamples> some_samples(const Value& self, const Value& target,
   return SomeSamples{scores->whole, kept, *scores};
 }
 
-Loss forward_values(const at::Tensor& self, const at::Tensor& target, const at::Tensor* weight,
-                    int64_t reduction, int64_t ignore_index) {
+Loss forward_values(const at::Tensor& self, const at::Tensor& target, const Value& labels,
+                    const at::Tensor* weight, int64_t reduction, int64_t ignore_index) {
   const bool each = !reduces(reduction, self.sizes().size());
   const ElementType type = element_type(self);
   ShapeRef outputs[] = {{type, each ? span_of(target.sizes()) : std::span<const int64_t>()},
                         {type, {}}};
   const Attributes attributes = Attributes::of(reduction, ignore_index, weight != nullptr);
-  Value operands[3] = {value_of(self), value_of(target)};
+  Value operands[3] = {value_of(self), labels};
   if (weight) operands[2] = value_of(*weight);
   const auto some = some_samples(operands[0], operands[1], ignore_index);
   Dims whole(outputs[0].dims);
@@ -239,8 +240,8 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const at::Te
 
 // --- [n, classes] or [classes] ---
 
-// CPU's error, where the labels came from the host; computed ones are masked.
-void check_labels(const at::Tensor& target, int64_t classes, int64_t ignore_index) {
+// CPU's error: at the call where the labels came from the host, else from the program.
+Value checked_labels(const at::Tensor& target, int64_t classes, int64_t ignore_index) {
   const auto wrong = [&](const std::optional<lazy::Range>& range) -> std::optional<int64_t> {
     if (!range) return std::nullopt;
     for (int64_t label : {range->least, range->greatest}) {
@@ -252,10 +253,12 @@ void check_labels(const at::Tensor& target, int64_t classes, int64_t ignore_inde
   if (auto* capture = lazy::Capture::current()) {
     capture->note_bounds(labels, 0, classes, ignore_index);
   }
-  if (!wrong(lazy::known_range(labels))) return;
-  if (const auto label = wrong(lazy::exact_range(labels))) {
-    TORCH_CHECK_INDEX(false, "Target ", *label, " is out of bounds.");
+  if (wrong(lazy::known_range(labels))) {
+    if (const auto label = wrong(lazy::exact_range(labels))) {
+      TORCH_CHECK_INDEX(false, "Target ", *label, " is out of bounds.");
+    }
   }
+  return checked_index(labels, 0, classes, kForward.name, CheckError::kIndex, ignore_index);
 }
 
 // What needs no check by PyTorch's meta function: a batch of matching sizes without weights.
@@ -273,8 +276,8 @@ std::tuple<at::Tensor, at::Tensor> nll_loss_forward(const at::Tensor& self,
     it.meta(self, target, reference(weight), reduction, ignore_index);
   }
   check_dtypes(self, target, weight);
-  check_labels(target, self.size(-1), ignore_index);
-  const Loss loss = forward_values(self, target, weight, reduction, ignore_index);
+  const Value labels = checked_labels(target, self.size(-1), ignore_index);
+  const Loss loss = forward_values(self, target, labels, weight, reduction, ignore_index);
   return {lazy::make(loss.loss, self.scalar_type(), self.device()),
           lazy::make(loss.total_weight, self.scalar_type(), self.device())};
 }
@@ -321,8 +324,8 @@ std::tuple<at::Tensor, at::Tensor> nll_loss2d_forward(const at::Tensor& self,
                                                       int64_t reduction, int64_t ignore_index) {
   const at::Tensor* weight = given(weight_opt);
   check_2d(self, target, weight);
-  check_labels(target, self.size(1), ignore_index);
-  const Loss loss = forward_values(self, target, weight, reduction, ignore_index);
+  const Value labels = checked_labels(target, self.size(1), ignore_index);
+  const Loss loss = forward_values(self, target, labels, weight, reduction, ignore_index);
   return {lazy::make(loss.loss, self.scalar_type(), self.device()),
           lazy::make(loss.total_weight, self.scalar_type(), self.device())};
 }

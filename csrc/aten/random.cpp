@@ -10,6 +10,7 @@
 #include <limits>
 #include <numbers>
 
+#include "aten/checks.h"
 #include "aten/random.h"
 #include "lazy/runtime.h"
 
@@ -196,12 +197,15 @@ at::Tensor normal_tensors(const Value& mean, const Value& std, const at::Tensor&
   check_domain("normal_kernel", Domain::kFloat, like.scalar_type());
   const ElementType type = element_type(like);
   const Value unit = random_unit(generator, like.device(), draw_type(like.scalar_type()), sizes);
-  return lazy::make(
-      pointwise(kNormal, {unit, mean, std}, unit.type(), ShapeRef{type, span_of(sizes)}),
-      like.scalar_type(), like.device());
+  const Value result =
+      pointwise(kNormal, {unit, mean, std}, unit.type(), ShapeRef{type, span_of(sizes)});
+  const Value valid = &std.node->op() == &ir::kScalar
+                          ? result
+                          : checked(result, std, {0, std::numeric_limits<double>::infinity()},
+                                    "aten::normal", "normal expects all elements of std >= 0.0");
+  return lazy::make(valid, like.scalar_type(), like.device());
 }
 
-// Negative elements of `std` are not refused: that would wait for the device.
 at::Tensor normal_tensor_tensor(const at::Tensor& mean, const at::Tensor& std,
                                 OptionalGenerator generator) {
   TORCH_CHECK(!std.is_complex(), "normal expects standard deviation to be non-complex");
@@ -275,11 +279,13 @@ at::Tensor& bernoulli_(at::Tensor& self, double p, OptionalGenerator generator) 
   return fill(self, formula(kBernoulli, random_unit(generator, self), {p}, element_type(self)));
 }
 
-// Probabilities outside [0, 1] are not refused: that would wait for the device.
+// Probabilities outside [0, 1] fail the program.
 Value bernoulli_value(const at::Tensor& p, const at::Tensor& like,
                       const OptionalGenerator& generator) {
   const Value unit = random_unit(generator, like);
-  return pointwise(kBernoulli, {unit, value_of(p)}, unit.type(), shape_of(like));
+  return checked(pointwise(kBernoulli, {unit, value_of(p)}, unit.type(), shape_of(like)),
+                 value_of(p), {0, 1}, "aten::bernoulli",
+                 "expected probabilities of at least 0 and at most 1");
 }
 
 at::Tensor& bernoulli_tensor_(at::Tensor& self, const at::Tensor& p, OptionalGenerator generator) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numbers>
 
+#include "aten/checks.h"
 #include "aten/random.h"
 
 namespace torch_xla::aten {
@@ -304,9 +305,13 @@ const Op kPoisson{
           shape.type);
     }};
 
-// Negative rates are not refused, that would wait for the device: their samples are NaN.
+// Where nothing is checked, the samples of negative rates are NaN.
 at::Tensor poisson(const at::Tensor& self, OptionalGenerator generator) {
-  return sample(kPoisson, "poisson_cpu", self, generator);
+  const at::Tensor result = sample(kPoisson, "poisson_cpu", self, generator);
+  return make_like(
+      checked(lazy::read(result), value_of(self), {0, std::numeric_limits<double>::infinity()},
+              kPoisson.name, "invalid Poisson rate, expected rate to be non-negative"),
+      self);
 }
 
 // Operands: trials, probability, state.

@@ -6,8 +6,10 @@
 #include <ATen/ops/div.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/native_dropout.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/topk.h>
 
+#include "aten/checks.h"
 #include "aten/random.h"
 
 namespace torch_xla::aten {
@@ -61,24 +63,8 @@ const Op kInverseCdf{
       return l->reduce_sum(l->convert(l->and_(passed, before_end), ElementType::kS64), {2});
     }};
 
-// Weights that are negative, not finite or all zero are not refused: that would wait for the
-// device.
-at::Tensor multinomial(const at::Tensor& self, int64_t samples, bool replacement,
-                       OptionalGenerator generator) {
-  TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
-  TORCH_CHECK(
-      at::isFloatingType(self.scalar_type()),
-      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
-  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
-  const int64_t categories = self.size(-1);
-  TORCH_CHECK(replacement || samples <= categories,
-              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-  TORCH_CHECK(categories <= int64_t{1} << 24, "number of categories cannot exceed 2^24");
-  if (self.numel() == 0) {
-    auto sizes = self.sizes().vec();
-    sizes.back() = samples;
-    return lazy::allocate(sizes, at::kLong, self.device());
-  }
+at::Tensor drawn(const at::Tensor& self, int64_t samples, bool replacement,
+                 OptionalGenerator generator) {
   if (!replacement || samples == 1) {
     // The largest w / e over exponential e is w's category with probability w: an exponential race
     // (Efraimidis & Spirakis 2006).
@@ -99,14 +85,43 @@ at::Tensor multinomial(const at::Tensor& self, int64_t samples, bool replacement
   return self.dim() == 2 ? result : result.squeeze(0);
 }
 
+// Weights that are negative, not finite or all zero fail the program.
+at::Tensor multinomial(const at::Tensor& self, int64_t samples, bool replacement,
+                       OptionalGenerator generator) {
+  TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
+  TORCH_CHECK(
+      at::isFloatingType(self.scalar_type()),
+      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
+  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
+  const int64_t categories = self.size(-1);
+  TORCH_CHECK(replacement || samples <= categories,
+              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  TORCH_CHECK(categories <= int64_t{1} << 24, "number of categories cannot exceed 2^24");
+  if (self.numel() == 0) {
+    auto sizes = self.sizes().vec();
+    sizes.back() = samples;
+    return lazy::allocate(sizes, at::kLong, self.device());
+  }
+  const at::Tensor result = drawn(self, samples, replacement, std::move(generator));
+  if (!checks_values()) return result;
+  constexpr const char* kName = "aten::multinomial";
+  const Value valid =
+      checked(lazy::read(result), lazy::read(self), {0, stablehlo::max_finite(element_type(self))},
+              kName, "probability tensor contains either `inf`, `nan` or element < 0");
+  return lazy::make(checked(valid, lazy::read(at::sum(self, -1)),
+                            {0, std::numeric_limits<double>::infinity(), /*without_least=*/true},
+                            kName, "invalid multinomial distribution (sum of probabilities <= 0)"),
+                    at::kLong, self.device());
+}
+
 at::Tensor& multinomial_out(const at::Tensor& self, int64_t samples, bool replacement,
                             OptionalGenerator generator, at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
-  const at::Tensor drawn =
+  const at::Tensor result =
       torch_xla::aten::multinomial(self, samples, replacement, std::move(generator));
-  at::native::resize_output(out, drawn.sizes());
-  return out.copy_(drawn);
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
 }
 
 // --- dropout, rrelu ---

@@ -6,6 +6,7 @@
 #include <ATen/ops/scatter_meta.h>
 #include <ATen/ops/scatter_reduce_meta.h>
 
+#include "aten/checks.h"
 #include "aten/indices.h"
 
 namespace torch_xla::aten {
@@ -18,12 +19,20 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
   return c10::maybe_wrap_dim(dim, std::max<int64_t>(self.dim(), 1));
 }
 
-void check_reachable(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+// The index operand of `op`.
+Value reachable(const char* op, const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                CheckError error = CheckError::kRuntime) {
   const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
   TORCH_CHECK(size > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
-  const auto outside = known_outside(value_of(index), 0, size);
-  TORCH_CHECK(!outside, "index ", *outside, " is out of bounds for dimension ", dim, " with size ",
-              size);
+  const Value value = value_of(index);
+  const auto outside = known_outside(value, 0, size);
+  const auto message = [&] {
+    return c10::str("index ", *outside, " is out of bounds for dimension ", dim, " with size ",
+                    size);
+  };
+  TORCH_CHECK(!outside || error == CheckError::kIndex, message());
+  TORCH_CHECK_INDEX(!outside, message());
+  return checked_index(value, 0, size, op, error);
 }
 
 // --- gather ---
@@ -40,9 +49,8 @@ Value gather(Infer<at::meta::structured_gather, 1>& it, const at::Tensor& self, 
              const at::Tensor& index, bool) {
   dim = wrap(dim, self);
   if (index.numel() == 0) return lazy::full(0, it.output_type(), span_of(it.output().sizes()));
-  check_reachable(self, dim, index);
-  return Node::make(kGather, {value_of(self), value_of(index)}, Attributes::of(dim),
-                    it.output_shape());
+  return Node::make(kGather, {value_of(self), reachable(kGather.name, self, dim, index)},
+                    Attributes::of(dim), it.output_shape());
 }
 
 // --- scatter: self, index, updates; with the way to combine ---
@@ -66,8 +74,7 @@ Value scatter_node(ShapeRef output, const at::Tensor& self, int64_t dim, const a
                    const Value& updates, Combine combine) {
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  check_reachable(self, dim, index);
-  return Node::make(kScatter, {value_of(self), value_of(index), updates},
+  return Node::make(kScatter, {value_of(self), reachable(kScatter.name, self, dim, index), updates},
                     Attributes::of(dim, combine), output);
 }
 
@@ -198,8 +205,8 @@ Value scatter_reduce(Infer<at::meta::structured_scatter_reduce_two, 1>& it, cons
                      std::string_view reduce, bool include_self) {
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  check_reachable(self, dim, index);
-  return Node::make(kScatterReduce, {value_of(self), value_of(index), value_of(src)},
+  const Value at = reachable(kScatterReduce.name, self, dim, index);
+  return Node::make(kScatterReduce, {value_of(self), at, value_of(src)},
                     Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
 }
 
@@ -230,8 +237,8 @@ Value index_reduce(Infer<at::meta::structured_index_reduce, 1>& it, const at::Te
               "reduce argument must be either prod, mean, amax or amin, got ", reduce, ".");
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  check_reachable(self, dim, index);
-  return Node::make(kIndexReduce, {value_of(self), value_of(index), value_of(source)},
+  const Value at = reachable(kIndexReduce.name, self, dim, index, CheckError::kIndex);
+  return Node::make(kIndexReduce, {value_of(self), at, value_of(source)},
                     Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
 }
 

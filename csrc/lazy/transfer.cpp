@@ -8,8 +8,8 @@
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
 #include "lazy/host_range.h"
-#include "lazy/linalg_error.h"
 #include "lazy/metrics.h"
+#include "lazy/program_error.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
@@ -38,9 +38,15 @@ void fetch(DeviceData& data, const at::Tensor& cpu) {
 // Throws a failed program's error as the type of exception that CPU raises.
 [[noreturn]] void rethrow(const pjrt::Error& error) {
   std::string text = error.what();
-  const size_t at = text.find(kLinAlgError);
-  if (at == text.npos) throw;
-  TORCH_CHECK_LINALG(false, text.erase(at, kLinAlgError.size()));
+  const auto takes = [&](std::string_view marker) {
+    const size_t at = text.find(marker);
+    if (at == text.npos) return false;
+    text.erase(at, marker.size());
+    return true;
+  };
+  if (takes(kLinAlgError)) TORCH_CHECK_LINALG(false, text);
+  if (takes(kIndexError)) TORCH_CHECK_INDEX(false, text);
+  throw;
 }
 
 }  // namespace

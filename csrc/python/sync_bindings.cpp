@@ -2,6 +2,7 @@
 
 #include "lazy/executor.h"
 
+#include "aten/checks.h"
 #include "aten/cpu_kernels.h"
 #include "lazy/metrics.h"
 #include "lazy/persistent_cache.h"
@@ -183,6 +184,9 @@ void bind_sync(py::module_& m) {
   m.def("_set_cpu_kernels", set_cpu_kernels, py::arg("use"),
         "When operators that XLA knows too run torch's own kernels in programs for CPU: 'never', "
         "'faster' (the default: where measured so) or 'always' (even tiny ones, for tests).");
+  m.def("_set_check_values", aten::set_check_values, py::arg("check"),
+        "Whether programs for CPU fail when indices, classes or probabilities that the device "
+        "computed are out of range.");
   m.def("_set_current_graph_name", lazy::set_graph_name, WithoutGil());
   m.def("_get_current_graph_name", lazy::graph_name, WithoutGil());
   m.def("_set_allow_execution", lazy::set_allow_execution, WithoutGil());

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ir/node.h"
+
+namespace torch_xla::aten {
+
+// What only the numbers on the device can tell, and CPU raises at the call: an index, a class or a
+// probability that the device computed and that is out of range. Programs for the host's CPU look
+// while they run. What they find fails the program: each read of what it computes throws, and names
+// the operator and the Python line. Elsewhere, and when switched off, nothing is checked.
+
+// For calls from here on (TORCH_XLA_CHECK_VALUES; on by default).
+void set_check_values(bool check);
+
+// What a check throws: CPU's type of exception.
+enum class CheckError : uint8_t { kRuntime, kIndex };
+
+// `index`, of integers in [low, size) or `exception`. Itself where that is known: by the host
+// (lazy/host_range.h), or because an operator of ours gives no others (argmax, nonzero, arange).
+ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const char* op,
+                        CheckError error, std::optional<int64_t> exception = {});
+
+struct Interval {
+  double least, greatest;
+  bool without_least = false;
+};
+
+// `value`, of integers or floats, where all of `numbers`, floats, are in `interval` (NaN is not).
+// Throws c10::Error with `message` for others.
+ir::Value checked(const ir::Value& value, const ir::Value& numbers, Interval interval,
+                  const char* op, const char* message);
+
+// Whether anything is checked, for what only a check needs.
+bool checks_values();
+
+}  // namespace torch_xla::aten
