@@ -30,6 +30,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "aten/complex_math.h"
 #include "aten/elementwise.h"
 
 namespace torch_xla::aten {
@@ -82,11 +83,19 @@ struct HardtanhMeta : at::TensorIteratorBase {
 
 // --- sigmoid, tanh, silu, mish ---
 
-const PointwiseOp kSigmoid{"aten::sigmoid", [](Args x) { return x.b.logistic(x[0]); }};
+const PointwiseOp kSigmoid{"aten::sigmoid", [](Args x) {
+                             return stablehlo::is_complex(x[0].element_type())
+                                        ? complex_math::sigmoid(x.b, x[0])
+                                        : x.b.logistic(x[0]);
+                           }};
 // grad, sigmoid(x). Complex gradients take the conjugate of the derivative.
 const PointwiseOp kSigmoidBackward{"aten::sigmoid_backward",
                                    [](Args x) { return x[0] * x.b.conj((1 - x[1]) * x[1]); }};
-const PointwiseOp kTanh{"aten::tanh", [](Args x) { return x.b.tanh(x[0]); }};
+const PointwiseOp kTanh{"aten::tanh", [](Args x) {
+                          return stablehlo::is_complex(x[0].element_type())
+                                     ? complex_math::tanh(x.b, x[0])
+                                     : x.b.tanh(x[0]);
+                        }};
 const PointwiseOp kTanhBackward{"aten::tanh_backward",
                                 [](Args x) { return x[0] * x.b.conj(1 - x[1] * x[1]); }};
 const PointwiseOp kSilu{"aten::silu", [](Args x) { return x[0] * x.b.logistic(x[0]); }};

@@ -40,6 +40,7 @@
 #include <limits>
 #include <numbers>
 
+#include "aten/complex_math.h"
 #include "aten/elementwise.h"
 #include "aten/formulas.h"
 #include "lazy/runtime.h"
@@ -54,13 +55,20 @@ bool is_float(const XlaValue& x) { return stablehlo::is_float(x.element_type());
 bool is_complex(const XlaValue& x) { return stablehlo::is_complex(x.element_type()); }
 bool is_signed(const XlaValue& x) { return stablehlo::is_signed(x.element_type()); }
 
+// One function of real numbers and one of complex ones.
+template <XlaValue (Builder::*real)(XlaValue), XlaValue (*complex)(Builder&, const XlaValue&)>
+XlaValue either(Args x) {
+  return is_complex(x[0]) ? complex(x.b, x[0]) : (x.b.*real)(x[0]);
+}
+
 // --- exponentials, logarithms, roots ---
 
 const PointwiseOp kExp2{"aten::exp2", [](Args x) {
                           if (is_float(x[0])) return x.b.power(x.number(2), x[0]);
                           return x.b.exponential(x[0] * std::numbers::ln2);
                         }};
-const PointwiseOp kExpm1{"aten::expm1", [](Args x) { return x.b.exponential_minus_one(x[0]); }};
+const PointwiseOp kExpm1{"aten::expm1",
+                         either<&Builder::exponential_minus_one, complex_math::expm1>};
 // A complex number with an infinite part is infinite, whatever the other part is (C99, annex G.6):
 // `size`, a function of x's magnitude, with infinity for such x.
 XlaValue infinite_if_part_is(Builder& b, XlaValue x, XlaValue size) {
@@ -89,22 +97,22 @@ const PointwiseOp kLog10{"aten::log10",
 
 // --- trigonometry ---
 
-const PointwiseOp kSin{"aten::sin", [](Args x) { return x.b.sine(x[0]); }};
-const PointwiseOp kCos{"aten::cos", [](Args x) { return x.b.cosine(x[0]); }};
-const PointwiseOp kTan{"aten::tan", [](Args x) { return x.b.tan(x[0]); }};
-const PointwiseOp kAsin{"aten::asin", [](Args x) { return x.b.asin(x[0]); }};
-const PointwiseOp kAcos{"aten::acos", [](Args x) { return x.b.acos(x[0]); }};
+const PointwiseOp kSin{"aten::sin", either<&Builder::sine, complex_math::sin>};
+const PointwiseOp kCos{"aten::cos", either<&Builder::cosine, complex_math::cos>};
+const PointwiseOp kTan{"aten::tan", either<&Builder::tan, complex_math::tan>};
+const PointwiseOp kAsin{"aten::asin", either<&Builder::asin, complex_math::asin>};
+const PointwiseOp kAcos{"aten::acos", either<&Builder::acos, complex_math::acos>};
 // atan(x) = atan2(x, 1), halved on both sides: the vectorised atan that lammps-jax-pjrt-cpu 0.11.2
 // makes of atan2(x, 1) and of chlo.atan gives garbage from some 48 elements on.
 const PointwiseOp kAtan{"aten::atan", [](Args x) {
-                          if (is_complex(x[0])) return x.b.atan(x[0]);
+                          if (is_complex(x[0])) return complex_math::atan(x.b, x[0]);
                           return x.b.atan2(x[0] * 0.5, x.number(0.5));
                         }};
-const PointwiseOp kSinh{"aten::sinh", [](Args x) { return x.b.sinh(x[0]); }};
-const PointwiseOp kCosh{"aten::cosh", [](Args x) { return x.b.cosh(x[0]); }};
-const PointwiseOp kAsinh{"aten::asinh", [](Args x) { return x.b.asinh(x[0]); }};
-const PointwiseOp kAcosh{"aten::acosh", [](Args x) { return x.b.acosh(x[0]); }};
-const PointwiseOp kAtanh{"aten::atanh", [](Args x) { return x.b.atanh(x[0]); }};
+const PointwiseOp kSinh{"aten::sinh", either<&Builder::sinh, complex_math::sinh>};
+const PointwiseOp kCosh{"aten::cosh", either<&Builder::cosh, complex_math::cosh>};
+const PointwiseOp kAsinh{"aten::asinh", either<&Builder::asinh, complex_math::asinh>};
+const PointwiseOp kAcosh{"aten::acosh", either<&Builder::acosh, complex_math::acosh>};
+const PointwiseOp kAtanh{"aten::atanh", either<&Builder::atanh, complex_math::atanh>};
 
 // sin(pi x) / (pi x), 1 at zero.
 const PointwiseOp kSinc{"aten::sinc", [](Args x) {
@@ -170,13 +178,8 @@ XlaValue sign(Args x) {
 }
 
 // The direction of a complex number, 0 for 0.
-const PointwiseOp kSgn{"aten::sgn", [](Args x) {
-                         if (!is_complex(x[0])) return sign(x);
-                         const XlaValue size = x.b.abs(x[0]);
-                         const XlaValue zero = x.b.zeros_like(size);
-                         return x.b.select(x.b.eq(size, zero), x.number(0),
-                                           x[0] / x.b.complex(size, zero));
-                       }};
+const PointwiseOp kSgn{
+    "aten::sgn", [](Args x) { return is_complex(x[0]) ? complex_math::sgn(x.b, x[0]) : sign(x); }};
 
 // The gradient of sgn on the real line, and other zeros that autograd hopes nobody will look at.
 at::Tensor zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
@@ -299,10 +302,15 @@ Value nan_to_num(Infer<NanToNumMeta, 1>& it, const at::Tensor& self, std::option
 
 // --- formulas that other families share (formulas.h) ---
 
-const PointwiseOp kExp{"aten::exp", [](Args x) { return x.b.exponential(x[0]); }};
-const PointwiseOp kSqrt{"aten::sqrt", [](Args x) { return x.b.sqrt(x[0]); }};
-const PointwiseOp kRsqrt{"aten::rsqrt", [](Args x) { return x.b.rsqrt(x[0]); }};
-const PointwiseOp kReciprocal{"aten::reciprocal", [](Args x) { return 1 / x[0]; }};
+const PointwiseOp kExp{"aten::exp", either<&Builder::exponential, complex_math::exp>};
+const PointwiseOp kSqrt{"aten::sqrt", either<&Builder::sqrt, complex_math::sqrt>};
+const PointwiseOp kRsqrt{"aten::rsqrt", [](Args x) {
+                           if (!is_complex(x[0])) return x.b.rsqrt(x[0]);
+                           return complex_math::reciprocal(x.b, complex_math::sqrt(x.b, x[0]));
+                         }};
+const PointwiseOp kReciprocal{
+    "aten::reciprocal",
+    [](Args x) { return is_complex(x[0]) ? complex_math::reciprocal(x.b, x[0]) : 1 / x[0]; }};
 const PointwiseOp kNeg{"aten::neg", [](Args x) { return x.b.negate(x[0]); }};
 const PointwiseOp kAbs{
     "aten::abs",
