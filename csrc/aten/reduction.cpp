@@ -434,26 +434,37 @@ at::Tensor logsumexp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) 
 
 // --- var, std: sum |x - mean|^2 / max(0, n - correction) ---
 
-// Attributes: square root, dims. Operands: x, correction. Outputs: variance (or its root), mean.
+// Attributes: square root, dims, the one of them along which only some elements count (else -1).
+// Operands: x, correction, and how many count. Outputs: variance (or its root), mean.
 const Op kVar{"aten::var", [](Lowering& l, const Node& n) -> Results {
                 auto attributes = n.attributes();
                 const bool root = attributes.boolean();
                 const Dims dims(attributes.list());
+                const int64_t some = attributes.integer();
                 Builder& b = l.builder();
                 const ElementType from = l.operand(0).element_type();
                 const XlaValue x = l.operand(0, stablehlo::opmath_type(from));
                 const ElementType real = stablehlo::real_type(x.element_type());
-                int64_t count = 1;
-                for (int64_t dim : dims) count *= x.dim(dim);
-                const XlaValue mean = b.reduce_sum(x, dims) / count;
-                const XlaValue centred = b.subtract(x, spread(b, mean, x.dims(), dims));
+                int64_t others = 1;
+                for (int64_t dim : dims) others *= dim == some ? 1 : x.dim(dim);
+                XlaValue count = b.scalar(others, real);
+                if (some >= 0) count = b.multiply(count, l.operand(2, real));
+                XlaValue mean = b.reduce_sum(x, dims);
+                mean =
+                    b.divide(mean, b.broadcast_to(b.convert(count, x.element_type()), mean.dims()));
+                XlaValue centred = b.subtract(x, spread(b, mean, x.dims(), dims));
+                if (some >= 0) {
+                  const XlaValue place = b.iota(ElementType::kS64, x.dims(), some);
+                  const XlaValue end = b.broadcast_to(l.operand(2, ElementType::kS64), x.dims());
+                  centred = b.select(b.lt(place, end), centred, b.zeros_like(centred));
+                }
                 XlaValue squares = b.multiply(centred, centred);
                 if (stablehlo::is_complex(x.element_type())) {
                   const XlaValue re = b.real(centred), im = b.imag(centred);
                   squares = b.add(b.multiply(re, re), b.multiply(im, im));
                 }
                 const XlaValue sum = b.reduce_sum(squares, dims);
-                const XlaValue left = b.subtract(b.scalar(count, real), l.operand(1, real));
+                const XlaValue left = b.subtract(count, l.operand(1, real));
                 const XlaValue divisor = b.maximum(left, b.zeros_like(left));
                 XlaValue var = b.divide(sum, b.broadcast_to(divisor, sum.dims()));
                 if (root) var = b.sqrt(var);
@@ -475,12 +486,20 @@ Values<2> var_values(const char* names, bool root, bool with_mean, const at::Ten
                "reduction factor (input numel divided by output numel).");
   }
   const ElementType type = element_type(self), real = stablehlo::real_type(type);
-  const ShapeRef outputs[] = {{real, to.sizes}, {type, to.sizes}};
-  const Value operands[] = {value_of(self), scalar_operand(number.toDouble(), real)};
+  const Value x = value_of(self);
+  const auto whole = reduced_whole(x, to.dims, to.sizes, Neutral::kZero);
+  const Dims sizes = whole ? whole->output : to.sizes;
+  const ShapeRef outputs[] = {{real, sizes}, {type, sizes}};
+  std::vector<Value> operands{whole ? whole->operand : x, scalar_operand(number.toDouble(), real)};
+  const bool of_some = whole && !whole->kept;
+  if (of_some) operands.push_back(whole->count);
   const Value var =
-      Node::make(kVar, operands, Attributes::of(root, std::span<const int64_t>(to.dims)),
+      Node::make(kVar, operands,
+                 Attributes::of(root, std::span<const int64_t>(to.dims), of_some ? whole->dim : -1),
                  std::span(outputs, with_mean ? 2 : 1));
-  return {var, with_mean ? Value(var.node, 1) : Value()};
+  const Value mean = with_mean ? Value(var.node, 1) : Value();
+  if (!whole) return {var, mean};
+  return {whole->result(var), with_mean ? whole->result(mean) : mean};
 }
 
 template <bool root>

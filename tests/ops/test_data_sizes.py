@@ -27,6 +27,12 @@ STEPS = {
     "mean of a dimension": lambda x, t, w, labels, mask: x[mask].mean(1),
     "means": lambda x, t, w, labels, mask: x[mask].bfloat16().mean(0),
     "extremes": lambda x, t, w, labels, mask: (x[mask].amax(1), x[mask].amin(1)),
+    "variance": lambda x, t, w, labels, mask: (
+        x[mask].var(),
+        x[mask].std(0, correction=0),
+        torch.var_mean(x[mask], 1),
+        torch.std_mean(torch.complex(x[mask], t[mask]), 0),
+    ),
     "truth": lambda x, t, w, labels, mask: ((x[mask] > 0).all(), (x[mask] > 0).any(0)),
     "product": lambda x, t, w, labels, mask: x[mask].prod(),
     "logsumexp": lambda x, t, w, labels, mask: x[mask].logsumexp((0, 1)),
