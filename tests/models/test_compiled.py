@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from training import assert_same, train
+from training import assert_same, train, trained_on_cpu
 from zoo import CASES
 
 import torch_xla.debug.metrics as met
@@ -25,10 +25,14 @@ def test_trains_as_on_cpu(device, no_fallback, name):
             compiled[id(model)] = torch.compile(model, backend="openxla")
         return case.loss(compiled[id(model)], batch)
 
-    expected = train(case, "cpu")
-    exact = train(case, "cpu", dtype=torch.float64)
     got = train(dataclasses.replace(case, loss=loss), device)
-    assert_same(got, expected, rtol=1e-4, atol=1e-5, exact=exact)
+    assert_same(
+        got,
+        trained_on_cpu(name, torch.float32),
+        rtol=1e-4,
+        atol=1e-5,
+        exact=trained_on_cpu(name, torch.float64),
+    )
     # Dynamo leaves recurrent modules to eager mode; all else is a forward and a backward program.
     launches = met.counter_value("CompiledGraph") or 0
     assert launches >= (0 if "lstm" in name or "gru" in name else 10)

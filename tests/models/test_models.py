@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training import adamw, assert_same, compile_count, train
+from training import adamw, assert_same, compile_count, train, trained_on_cpu
 from zoo import CASES, Case
 
 # rtol, and atol relative to a tensor's largest element.
@@ -27,17 +27,19 @@ def programs(case: Case) -> int:
     return 1 + case.looks
 
 
-def check_training(case: Case, device: torch.device, dtype: torch.dtype) -> None:
-    expected = train(case, "cpu", dtype=dtype)
+def check_training(name: str, device: torch.device, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    case = CASES[name]()
     got = train(case, device, dtype=dtype)
     rtol, atol = TOLERANCE[dtype]
-    exact = train(case, "cpu", dtype=torch.float64) if dtype == torch.float32 else None
-    assert_same(got, expected, rtol=rtol, atol=atol, exact=exact)
+    exact = trained_on_cpu(name, torch.float64) if dtype == torch.float32 else None
+    assert_same(got, trained_on_cpu(name, dtype), rtol=rtol, atol=atol, exact=exact)
     assert compile_count() <= programs(case)
 
 
-def test_trains_as_on_cpu(case, device, no_fallback):
-    check_training(case, device, torch.float32)
+@pytest.mark.parametrize("name", CASES)
+def test_trains_as_on_cpu(name, device, no_fallback):
+    check_training(name, device, torch.float32)
 
 
 # Not gpt2 in f64, whose loss transformers compute in f32; nor resnet18 in bf16, where Adam turns
@@ -54,8 +56,7 @@ def test_trains_as_on_cpu(case, device, no_fallback):
     ids=str,
 )
 def test_trains_in_other_types(device, no_fallback, name, dtype):
-    torch.manual_seed(0)
-    check_training(CASES[name](), device, dtype)
+    check_training(name, device, dtype)
 
 
 @pytest.mark.parametrize("name", ["mlp", "lstm"])

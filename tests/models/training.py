@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 
 import torch
-from zoo import Case
+from zoo import CASES, Case
 
 import torch_xla
 import torch_xla.debug.metrics as met
@@ -67,6 +68,13 @@ def train(
         losses.append(loss.detach())
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     return Run([loss.item() for loss in losses], state)
+
+
+@functools.cache
+def trained_on_cpu(name: str, dtype: torch.dtype) -> Run:
+    """What `train` leaves behind of a case on CPU, whose model is that of seed 0."""
+    torch.manual_seed(0)
+    return train(CASES[name](), "cpu", dtype=dtype)
 
 
 def assert_same(
