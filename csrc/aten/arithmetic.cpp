@@ -57,14 +57,13 @@ Value plain_operand(const at::Tensor& self, const at::Tensor& other) {
 }
 
 template <const PointwiseOp& op>
-Value plain_result(const at::Tensor& self, const Value& other) {
-  const ElementType type = element_type(self);
-  return pointwise(op, {lazy::read(self), other}, type, ShapeRef{type, span_of(self.sizes())});
+Value plain_result(const at::Tensor& self, Value other) {
+  return pointwise(op, {lazy::read(self), std::move(other)}, element_type(self), shape_of(self));
 }
 
 template <const PointwiseOp& op>
-at::Tensor plain_binary(const at::Tensor& self, const Value& other) {
-  return lazy::make(plain_result<op>(self, other), self.scalar_type(), self.device());
+at::Tensor plain_binary(const at::Tensor& self, Value other) {
+  return make_like(plain_result<op>(self, std::move(other)), self);
 }
 
 template <class Meta, const PointwiseOp& plain, const PointwiseOp& scaled>
@@ -91,8 +90,8 @@ struct AddLike {
 
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other,
                                const at::Scalar& alpha) {
-    if (const Value right = fast_operand(self, other, alpha)) {
-      return plain_binary<plain>(self, right);
+    if (Value right = fast_operand(self, other, alpha)) {
+      return plain_binary<plain>(self, std::move(right));
     }
     return structured_functional<Meta, &compute>(self, other, alpha);
   }
@@ -101,8 +100,8 @@ struct AddLike {
     if (!internal::is_apart(self, other)) {
       return structured_inplace<Meta, &compute>(self, other, alpha);  // knows whether they overlap
     }
-    if (const Value right = fast_operand(self, other, alpha)) {
-      lazy::write(self, plain_result<plain>(self, right));
+    if (Value right = fast_operand(self, other, alpha)) {
+      lazy::write(self, plain_result<plain>(self, std::move(right)));
       return self;
     }
     return structured_inplace<Meta, &compute>(self, other, alpha);
@@ -128,15 +127,15 @@ struct MulLike {
     return plain_operand(self, other);
   }
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other) {
-    if (const Value right = fast_operand(self, other)) return plain_binary<op>(self, right);
+    if (Value right = fast_operand(self, other)) return plain_binary<op>(self, std::move(right));
     return structured_functional<Meta, compute>(self, other);
   }
   static at::Tensor& inplace(at::Tensor& self, const at::Tensor& other) {
     if (!internal::is_apart(self, other)) {
       return structured_inplace<Meta, compute>(self, other);  // knows whether they overlap
     }
-    if (const Value right = fast_operand(self, other)) {
-      lazy::write(self, plain_result<op>(self, right));
+    if (Value right = fast_operand(self, other)) {
+      lazy::write(self, plain_result<op>(self, std::move(right)));
       return self;
     }
     return structured_inplace<Meta, compute>(self, other);
@@ -249,30 +248,32 @@ const PointwiseOp kGt{"aten::gt", [](Args x) { return x.b.gt(x[0], x[1]); }};
 const PointwiseOp kGe{"aten::ge", [](Args x) { return x.b.ge(x[0], x[1]); }};
 const PointwiseOp kAtan2{"aten::atan2", [](Args x) { return x.b.atan2(x[0], x[1]); }};
 
-template <class Meta, const PointwiseOp& op, Domain domain>
+// `other`: a tensor, or a number.
+template <class Meta, class Other, const PointwiseOp& op, Domain domain>
 struct Comparison {
-  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other) {
-    check_domain(op.name, domain, it.common_dtype());
-    return pointwise(op, {value_of(self), value_of(other)}, common_type(it), it.output_shape());
-  }
-};
-
-template <class Meta, const PointwiseOp& op, Domain domain>
-struct ScalarComparison {
-  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Scalar& other) {
-    check_domain(op.name, domain, it.common_dtype());
+  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const Other& other) {
     const ElementType common = common_type(it);
-    return pointwise(op, {value_of(self), scalar_operand(other, common)}, common,
-                     it.output_shape());
+    check_domain(op.name, domain, it.common_dtype());
+    return internal::numeric_node(op, common, it.output_shape(), self, other);
+  }
+  static at::Tensor functional(const at::Tensor& self, const Other& other) {
+    if (plain_float(self) && internal::is_plain(self, other)) {
+      const ShapeRef shape{ElementType::kPred, span_of(self.sizes())};
+      return lazy::make(internal::numeric_node(op, element_type(self), shape, self, other),
+                        at::kBool, self.device());
+    }
+    return structured_functional<Meta, &compute>(self, other);
+  }
+  static void registered(torch::Library& m, Names names) {
+    m.impl(names.functional, &functional);
+    structured<Meta, &compute>(m, {nullptr, names.inplace, names.out});
   }
 };
 
-#define COMPARISON(name, op, domain)                                                        \
-  structured<at::meta::structured_##name##_Tensor,                                          \
-             &Comparison<at::meta::structured_##name##_Tensor, op, domain>::compute>(       \
-      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                         \
-  structured<at::meta::structured_##name##_Scalar,                                          \
-             &ScalarComparison<at::meta::structured_##name##_Scalar, op, domain>::compute>( \
+#define COMPARISON(name, op, domain)                                                    \
+  Comparison<at::meta::structured_##name##_Tensor, at::Tensor, op, domain>::registered( \
+      m, {#name ".Tensor", #name "_.Tensor", #name ".Tensor_out"});                     \
+  Comparison<at::meta::structured_##name##_Scalar, at::Scalar, op, domain>::registered( \
       m, {#name ".Scalar", #name "_.Scalar", #name ".Scalar_out"})
 
 }  // namespace

@@ -57,7 +57,7 @@ Value numeric_node(const PointwiseOp& op, ElementType common, ShapeRef output,
   Attributes attributes;
   Value* next = operands.data();
   (append(args, common, next, attributes), ...);
-  return pointwise(op, operands, common, output, attributes);
+  return pointwise_taking(op, operands, common, output, attributes);
 }
 
 template <class First, class... Rest>

@@ -152,7 +152,7 @@ void run(const Op& op, const Step& step, std::initializer_list<bool> options) {
     if (!step.counts.empty()) operands.push_back(number_of(step.name, step.counts[i]));
     if (scale) operands.push_back(scale);
     if (overflow) operands.push_back(overflow);
-    const ir::NodePtr node = Node::make(op, operands, attributes, outputs);
+    const ir::NodePtr node = Node::take(op, operands, attributes, outputs);
     uint32_t output = 0;
     for (size_t k = 0; k < step.lists.size(); ++k) {
       if (k != 1 || scale) lazy::write(step.lists[k][i], Value(node, output++));

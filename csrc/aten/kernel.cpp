@@ -95,7 +95,7 @@ Value value_of(const at::Tensor& tensor, at::ScalarType type) {
   return convert(value_of(tensor), lazy::element_type(type));
 }
 
-Value convert(const Value& value, ElementType type) {
+Value convert(Value value, ElementType type) {
   if (value.type() == type) return value;
   if (const auto cut = lazy::trimmed(value))
     return lazy::with_computed(value, convert(cut->whole, type));

@@ -48,7 +48,7 @@ at::Scalar number_in(const at::Tensor& tensor);
 Value value_of(const at::Tensor& tensor, at::ScalarType type);
 
 // Node-level conversions, for kernels whose lowering does not convert itself.
-Value convert(const Value& value, ElementType type);
+Value convert(Value value, ElementType type);
 Value broadcast_to(const Value& value, at::IntArrayRef sizes);
 Value reshape(const Value& value, at::IntArrayRef sizes);
 
@@ -78,6 +78,8 @@ class Infer final : public Meta {
   Infer(Variant variant, std::array<at::Tensor, kOutputs> given)
       : variant_(variant), outputs_(std::move(given)) {}
 
+  const std::array<at::Tensor, kOutputs>& outputs() const { return outputs_; }
+  std::array<at::Tensor, kOutputs> take_outputs() { return std::move(outputs_); }
   const at::Tensor& output(size_t i = 0) const { return outputs_[i]; }
   ElementType output_type(size_t i = 0) const { return element_type(outputs_[i]); }
   Dims output_dims(size_t i = 0) const { return Dims(outputs_[i].sizes()); }
@@ -127,13 +129,14 @@ inline auto as_values(Value value) { return Values<1>{std::move(value)}; }
 template <size_t N>
 void write_outputs(const std::array<at::Tensor, N>& outputs, Values<N> values) {
   for (size_t i = 0; i < N; ++i) {
-    if (values[i]) lazy::write(outputs[i], convert(values[i], element_type(outputs[i])));
+    if (!values[i]) continue;
+    lazy::write(outputs[i], convert(std::move(values[i]), element_type(outputs[i])));
   }
 }
 
 template <size_t N, size_t... I>
-auto tuple_of(const std::array<at::Tensor, N>& tensors, std::index_sequence<I...>) {
-  return std::make_tuple(tensors[I]...);
+auto tuple_of(std::array<at::Tensor, N> tensors, std::index_sequence<I...>) {
+  return std::make_tuple(std::move(tensors[I])...);
 }
 
 template <class Meta, auto compute, size_t N, class Member>
@@ -143,21 +146,19 @@ template <class Meta, auto compute, size_t N, class Return, class... Args>
 struct StructuredKernels<Meta, compute, N, Return (Meta::*)(Args...)> {
   using Op = Infer<Meta, N>;
 
-  static std::array<at::Tensor, N> run(Op& op, Args... args) {
+  static void run(Op& op, Args... args) {
     op.meta(args...);
-    std::array<at::Tensor, N> outputs;
-    for (size_t i = 0; i < N; ++i) outputs[i] = op.output(i);
-    write_outputs<N>(outputs, as_values(compute(op, args...)));
-    return outputs;
+    write_outputs<N>(op.outputs(), as_values(compute(op, args...)));
   }
 
   static auto functional(Args... args) {
     Op op;
-    auto outputs = run(op, args...);
+    run(op, args...);
+    auto outputs = op.take_outputs();
     if constexpr (N == 1) {
-      return outputs[0];
+      return std::move(outputs[0]);
     } else {
-      return tuple_of(outputs, std::make_index_sequence<N>());
+      return tuple_of(std::move(outputs), std::make_index_sequence<N>());
     }
   }
 

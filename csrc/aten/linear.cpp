@@ -55,10 +55,11 @@ bool is_plain(const Tensor& input, const Tensor& weight, const Tensor& bias) {
                              bias.size(0) == weight.size(0) && bias.dtype() == input.dtype());
 }
 
-Tensor make(const Op& op, std::initializer_list<Value> operands, at::IntArrayRef sizes,
-            const Tensor& like) {
-  return lazy::make(Node::make(op, operands, {}, ShapeRef{element_type(like), span_of(sizes)}),
-                    like.scalar_type(), like.device());
+template <size_t N>
+Tensor make(const Op& op, Value (&&operands)[N], at::IntArrayRef sizes, const Tensor& like) {
+  const ShapeRef shape{element_type(like), span_of(sizes)};
+  return lazy::make(Node::make(op, std::move(operands), {}, shape), like.scalar_type(),
+                    like.device());
 }
 
 // Rows for rows: of a trimmed first operand, the whole.

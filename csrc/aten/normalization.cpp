@@ -109,7 +109,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(const at::Tenso
   const ElementType statistics_element = lazy::element_type(statistics);
   const ShapeRef outputs[] = {
       {type, span_of(input.sizes())}, {statistics_element, sizes}, {statistics_element, sizes}};
-  const Value y = Node::make(kLayerNorm, std::span<const Value>(operands, count),
+  const Value y = Node::take(kLayerNorm, std::span(operands, count),
                              Attributes::of(normalized, weight.defined(), bias.defined()), outputs);
   const c10::Device device = input.device();
   return {lazy::make(y, input.scalar_type(), device),

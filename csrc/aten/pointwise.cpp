@@ -122,17 +122,41 @@ std::optional<ReducedWhole> reduced_whole(const Value& operand, const Dims& dims
   return result;
 }
 
-Value pointwise(const PointwiseOp& op, std::span<const Value> operands, ElementType common,
-                ShapeRef output, const Attributes& attributes) {
+namespace {
+
+Attributes with_common(ElementType common, const Attributes& attributes) {
   Attributes all = Attributes::of(common);
   for (int64_t word : attributes.words()) all.add(word);
+  return all;
+}
+
+// The node over the wholes of trimmed operands, or empty where there is none.
+Value pointwise_of_wholes(const PointwiseOp& op, std::span<const Value> operands, ShapeRef output,
+                          const Attributes& attributes) {
+  const auto wholes = wholes_of(operands, output.dims);
+  if (!wholes) return {};
+  return wholes->trimmed(
+      Node::make(op, wholes->operands, attributes, ShapeRef{output.type, wholes->dims}));
+}
+
+}  // namespace
+
+Value pointwise(const PointwiseOp& op, std::span<const Value> operands, ElementType common,
+                ShapeRef output, const Attributes& attributes) {
+  const Attributes all = with_common(common, attributes);
   if (any_trimmed(operands)) [[unlikely]] {
-    if (const auto wholes = wholes_of(operands, output.dims)) {
-      const ShapeRef whole{output.type, wholes->dims};
-      return wholes->trimmed(Node::make(op, wholes->operands, all, std::span(&whole, 1)));
-    }
+    if (Value value = pointwise_of_wholes(op, operands, output, all)) return value;
   }
-  return Node::make(op, operands, all, std::span(&output, 1));
+  return Node::make(op, operands, all, output);
+}
+
+Value pointwise_taking(const PointwiseOp& op, std::span<Value> operands, ElementType common,
+                       ShapeRef output, const Attributes& attributes) {
+  const Attributes all = with_common(common, attributes);
+  if (any_trimmed(operands)) [[unlikely]] {
+    if (Value value = pointwise_of_wholes(op, operands, output, all)) return value;
+  }
+  return Node::take(op, operands, all, std::span(&output, 1));
 }
 
 Value scalar_operand(const c10::Scalar& number, ElementType common) {

@@ -32,9 +32,13 @@ struct PointwiseOp : Op {
 // `common` first (scalars only to its compute type); the result has `output`'s type and dims.
 Value pointwise(const PointwiseOp& op, std::span<const Value> operands, ElementType common,
                 ShapeRef output, const Attributes& attributes = {});
-inline Value pointwise(const PointwiseOp& op, std::initializer_list<Value> operands,
-                       ElementType common, ShapeRef output, const Attributes& attributes = {}) {
-  return pointwise(op, std::span(operands.begin(), operands.size()), common, output, attributes);
+// The same, taking over what the operands hold (see Node::take).
+Value pointwise_taking(const PointwiseOp& op, std::span<Value> operands, ElementType common,
+                       ShapeRef output, const Attributes& attributes = {});
+template <size_t N>
+Value pointwise(const PointwiseOp& op, Value (&&operands)[N], ElementType common, ShapeRef output,
+                const Attributes& attributes = {}) {
+  return pointwise_taking(op, operands, common, output, attributes);
 }
 
 // A scalar argument for an operator that computes in `common`: kept in its compute type.

@@ -74,8 +74,8 @@ const Op kMaxPoolBackward{"aten::max_pool_backward", [](Lowering& l, const Node&
 
 Values<2> max_pool(const Tensor& self, const Pool& pool, size_t spatial, ShapeRef output) {
   const std::array<ShapeRef, 2> shapes{output, ShapeRef{ElementType::kS64, output.dims}};
-  const Value x = value_of(self);
-  const ir::NodePtr node = Node::make(kMaxPool, std::span(&x, 1), pool.attributes(spatial), shapes);
+  Value x = value_of(self);
+  const ir::NodePtr node = Node::take(kMaxPool, std::span(&x, 1), pool.attributes(spatial), shapes);
   return {Value(node, 0), Value(node, 1)};
 }
 

@@ -66,9 +66,9 @@ const Op kCat{"aten::cat", [](Lowering& l, const Node& n) -> Results {
                 return l->concatenate(parts, n.attributes().integer());
               }};
 
-Value cat_node(const Operands& operands, int64_t dim, ShapeRef shape) {
-  return Node::make(kCat, std::span<const Value>(operands.data(), operands.size()),
-                    Attributes::of(dim), std::span(&shape, 1));
+Value cat_node(Operands operands, int64_t dim, ShapeRef shape) {
+  return Node::take(kCat, std::span(operands.data(), operands.size()), Attributes::of(dim),
+                    std::span(&shape, 1));
 }
 
 using CatMeta = at::meta::structured_cat;
@@ -82,8 +82,8 @@ Value cat_compute(Infer<CatMeta, 1>& it, const at::ITensorListRef& tensors, int6
   }
   const ShapeRef shape = it.output_shape();
   if (shape.num_elements() == 0) return lazy::full(0, shape.type, shape.dims);
-  return cat_node(operands, c10::maybe_wrap_dim(dim, static_cast<int64_t>(shape.dims.size())),
-                  shape);
+  return cat_node(std::move(operands),
+                  c10::maybe_wrap_dim(dim, static_cast<int64_t>(shape.dims.size())), shape);
 }
 
 // Row-major xla tensors of one dtype that differ in nothing but their size along dim.

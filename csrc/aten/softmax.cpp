@@ -80,16 +80,15 @@ void check_input(const char* name, const at::Tensor& self, int64_t dim, bool hal
 }
 
 // Of operands of `output`'s dims; of their wholes where they are trimmed along another dim.
-Value node(const Op& op, std::initializer_list<Value> operands, int64_t dim, ShapeRef output) {
-  const std::span given(operands.begin(), operands.size());
-  if (any_trimmed(given)) {
-    if (const auto wholes = wholes_of(given, output.dims); wholes && wholes->dim != dim) {
-      const ShapeRef whole{output.type, wholes->dims};
-      return wholes->trimmed(
-          Node::make(op, wholes->operands, Attributes::of(dim), std::span(&whole, 1)));
+template <size_t N>
+Value node(const Op& op, Value (&&operands)[N], int64_t dim, ShapeRef output) {
+  if (any_trimmed(operands)) {
+    if (const auto wholes = wholes_of(operands, output.dims); wholes && wholes->dim != dim) {
+      return wholes->trimmed(Node::make(op, wholes->operands, Attributes::of(dim),
+                                        ShapeRef{output.type, wholes->dims}));
     }
   }
-  return Node::make(op, operands, Attributes::of(dim), output);
+  return Node::make(op, std::move(operands), Attributes::of(dim), output);
 }
 
 // The result is always row-major, whatever the strides of the input.

@@ -64,8 +64,9 @@ bool attach(const Tensor& self, const Tensor& view) {
   if (meta)
     creation = torch::autograd::propagate_creation_meta(meta->get_creation_meta(), creation);
   auto function = std::make_unique<GeometryView>(view);
-  const auto inverse = [base](const Tensor& other) {
-    return other.as_strided(base.sizes(), base.strides(), base.storage_offset());
+  // The base lives as long as what this is a part of: a plain pointer, which needs no allocation.
+  const auto inverse = [base = base.unsafeGetTensorImpl()](const Tensor& other) {
+    return other.as_strided(base->sizes(), base->strides(), base->storage_offset());
   };
   torch::autograd::make_variable_differentiable_view(
       view, ViewInfo(base, std::move(function), inverse), std::nullopt, /*shared_view_info=*/true,

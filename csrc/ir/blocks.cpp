@@ -66,36 +66,51 @@ class Shared {
 // What a thread keeps for itself.
 struct Own {
   struct List {
-    Block* first;
-    uint32_t count;
+    Block* first = nullptr;
+    uint32_t count = 0;
   };
   std::array<List, kClasses> lists;
-  bool closed;  // the thread is ending
-};
-constinit thread_local Own t_own{};
 
-struct Closer {
-  ~Closer() {
-    t_own.closed = true;
-    for (Own::List& list : t_own.lists) free_all(std::exchange(list.first, nullptr));
+  ~Own() {
+    for (List& list : lists) free_all(list.first);
   }
 };
-// Constructed with the first block that a thread drops.
-void close_at_end() { thread_local Closer closer; }
+
+// The calling thread's, null before its first block and at its end. Of the kind of thread-local
+// memory that is read without a call. There is little of it for libraries that are loaded late, so
+// this is a pointer only.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Own* t_own = nullptr;
+
+// The calling thread's, made if need be; null while the thread ends.
+Own* own() {
+  if (t_own) [[likely]]
+    return t_own;
+  struct Holder {
+    Own own;
+    ~Holder() { t_own = nullptr; }
+  };
+  thread_local Holder holder;
+  thread_local bool begun = false;
+  if (!begun) t_own = &holder.own;
+  begun = true;
+  return t_own;
+}
 
 }  // namespace
 
 void* take_block(size_t bytes) {
   const size_t kind = class_of(bytes);
-  if (kind < kClasses && !t_own.closed) [[likely]] {
-    Own::List& list = t_own.lists[kind];
-    if (!list.first) {
-      list.first = Shared::get().take(kind);
-      list.count = list.first ? kBatch : 0;
-    }
-    if (list.first) {
-      --list.count;
-      return std::exchange(list.first, list.first->next);
+  if (kind < kClasses) [[likely]] {
+    if (Own* mine = own()) [[likely]] {
+      Own::List& list = mine->lists[kind];
+      if (!list.first) {
+        list.first = Shared::get().take(kind);
+        list.count = list.first ? kBatch : 0;
+      }
+      if (list.first) {
+        --list.count;
+        return std::exchange(list.first, list.first->next);
+      }
     }
   }
   void* block = std::malloc(kind < kClasses ? size_of(kind) : bytes);
@@ -105,12 +120,12 @@ void* take_block(size_t bytes) {
 
 void give_block(void* memory, size_t bytes) noexcept {
   const size_t kind = class_of(bytes);
-  if (kind >= kClasses || t_own.closed) [[unlikely]] {
+  Own* mine = kind < kClasses ? own() : nullptr;
+  if (!mine) [[unlikely]] {
     std::free(memory);
     return;
   }
-  close_at_end();
-  Own::List& list = t_own.lists[kind];
+  Own::List& list = mine->lists[kind];
   if (list.count == 2 * kBatch) {
     // The upper half moves on.
     Block* batch = list.first;

@@ -1,8 +1,9 @@
 #include "ir/node.h"
 
+#include <algorithm>
+#include <memory>
 #include <new>
 #include <stdexcept>
-#include <vector>
 
 #include "ir/blocks.h"
 #include "ir/hash.h"
@@ -42,40 +43,46 @@ std::string ShapeRef::to_string() const {
 
 // Shapes behind the header: for each output a word type << 32 | rank, then its dims. Output i is
 // found by walking the ones before it; nearly every node has one.
-Node* Node::allocate(const Op& op, size_t operands, size_t attribute_words,
-                     std::span<const ShapeRef> outputs) {
+//
+// The operands are left to the caller: nothing here reads them.
+Node* Node::allocate(const Op& op, size_t operands, const Attributes& attributes,
+                     std::span<const ShapeRef> outputs, Location location) {
+  const std::span<const int64_t> words = attributes.words();
   size_t shape_words = 0;
   for (const ShapeRef& shape : outputs) shape_words += 1 + shape.dims.size();
   const size_t bytes =
-      sizeof(Node) + operands * sizeof(Value) + (attribute_words + shape_words) * sizeof(int64_t);
+      sizeof(Node) + operands * sizeof(Value) + (words.size() + shape_words) * sizeof(int64_t);
   Node* node = new (take_block(bytes))
-      Node(op, static_cast<uint32_t>(operands), static_cast<uint32_t>(attribute_words),
+      Node(op, static_cast<uint32_t>(operands), static_cast<uint32_t>(words.size()),
            static_cast<uint32_t>(outputs.size()));
-  int64_t* word = node->shape_data();
+  int64_t* word = std::copy(words.begin(), words.end(), node->word_data());
   for (const ShapeRef& shape : outputs) {
     *word++ = static_cast<int64_t>(shape.type) << 32 | static_cast<int64_t>(shape.dims.size());
     for (int64_t dim : shape.dims) *word++ = dim;
   }
+  node->location_ = location;
+  node->finish_hash();
   return node;
 }
 
 NodePtr Node::make(const Op& op, std::span<const Value> operands, const Attributes& attributes,
                    std::span<const ShapeRef> outputs) {
-  const std::span<const int64_t> words = attributes.words();
-  Node* node = allocate(op, operands.size(), words.size(), outputs);
-  Value* operand = node->operand_data();
-  for (const Value& value : operands) new (operand++) Value(value);
-  std::copy(words.begin(), words.end(), node->word_data());
-  node->location_ = current_location();
-  node->finish_hash();
+  Node* node = allocate(op, operands.size(), attributes, outputs, current_location());
+  std::uninitialized_copy(operands.begin(), operands.end(), node->operand_data());
   return NodePtr::adopt(node);
 }
 
-NodePtr Node::leaf(const Op& op, ShapeRef shape, std::shared_ptr<Payload> payload) {
-  Node* node = allocate(op, 0, 0, std::span(&shape, 1));
+NodePtr Node::take(const Op& op, std::span<Value> operands, const Attributes& attributes,
+                   std::span<const ShapeRef> outputs) {
+  Node* node = allocate(op, operands.size(), attributes, outputs, current_location());
+  std::uninitialized_move(operands.begin(), operands.end(), node->operand_data());
+  return NodePtr::adopt(node);
+}
+
+NodePtr Node::leaf(const Op& op, ShapeRef shape, std::shared_ptr<Payload> payload,
+                   Location location) {
+  Node* node = allocate(op, 0, {}, std::span(&shape, 1), location);
   node->payload_ = std::move(payload);
-  node->location_ = current_location();
-  node->finish_hash();
   return NodePtr::adopt(node);
 }
 
@@ -99,17 +106,23 @@ ShapeRef Node::output(size_t i) const {
           std::span(word + 1, static_cast<size_t>(static_cast<uint32_t>(*word)))};
 }
 
-// A chain of thousands of nodes dies at once when its last tensor goes: no recursion.
+// A chain of thousands of nodes dies at once when its last tensor goes: no recursion. Nodes without
+// references wait in a list, linked through the marks that no walk needs any more.
 void Node::destroy(Node* node) {
-  thread_local std::vector<Node*> pending;
-  thread_local bool draining = false;
-  pending.push_back(node);
-  if (draining) return;
-  draining = true;
-  while (!pending.empty()) {
-    Node* dead = pending.back();
-    pending.pop_back();
-    for (uint32_t i = 0; i < dead->num_operands_; ++i) dead->operand_data()[i].~Value();
+  static_assert(sizeof(Visit::epoch) >= sizeof(Node*));
+  Node* waiting = nullptr;
+  const auto wait = [&](Node* dead) {
+    dead->visit.epoch = reinterpret_cast<uintptr_t>(waiting);
+    waiting = dead;
+  };
+  wait(node);
+  while (waiting) {
+    Node* dead = waiting;
+    waiting = reinterpret_cast<Node*>(static_cast<uintptr_t>(dead->visit.epoch));
+    for (uint32_t i = 0; i < dead->num_operands_; ++i) {
+      Node* operand = dead->operand_data()[i].node.release();
+      if (operand && operand->drop_reference()) wait(operand);
+    }
     const int64_t* end = dead->shape_data();
     for (uint32_t i = 0; i < dead->num_outputs_; ++i) end += 1 + static_cast<uint32_t>(*end);
     const auto bytes = static_cast<size_t>(reinterpret_cast<const char*>(end) -
@@ -117,7 +130,6 @@ void Node::destroy(Node* node) {
     dead->~Node();
     give_block(dead, bytes);
   }
-  draining = false;
 }
 
 Value scalar(double number, ElementType type) {

@@ -85,13 +85,23 @@ class Node {
  public:
   static NodePtr make(const Op& op, std::span<const Value> operands, const Attributes& attributes,
                       std::span<const ShapeRef> outputs);
-  static NodePtr make(const Op& op, std::initializer_list<Value> operands,
-                      const Attributes& attributes, ShapeRef output) {
-    return make(op, std::span(operands.begin(), operands.size()), attributes,
-                std::span(&output, 1));
+  static NodePtr make(const Op& op, std::span<const Value> operands, const Attributes& attributes,
+                      ShapeRef output) {
+    return make(op, operands, attributes, std::span(&output, 1));
+  }
+  // Takes over what `operands` hold: counting references to and fro is a good part of what making
+  // a node costs.
+  static NodePtr take(const Op& op, std::span<Value> operands, const Attributes& attributes,
+                      std::span<const ShapeRef> outputs);
+  // Operands in braces are taken over.
+  template <size_t N>
+  static NodePtr make(const Op& op, Value (&&operands)[N], const Attributes& attributes,
+                      ShapeRef output) {
+    return take(op, operands, attributes, std::span(&output, 1));
   }
   // A leaf of the graph: `payload` is what it stands for, and no part of its hash.
-  static NodePtr leaf(const Op& op, ShapeRef shape, std::shared_ptr<Payload> payload);
+  static NodePtr leaf(const Op& op, ShapeRef shape, std::shared_ptr<Payload> payload,
+                      Location location = current_location());
 
   Node(const Node&) = delete;
 
@@ -111,7 +121,7 @@ class Node {
   uint32_t use_count() const { return references_.load(std::memory_order_relaxed); }
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(this);
+    if (drop_reference()) destroy(this);
   }
 
   // Scratch of the walk that visits the node; walks hold the graph lock (graph.h).
@@ -126,10 +136,15 @@ class Node {
   Node(const Op& op, uint32_t operands, uint32_t words, uint32_t outputs)
       : op_(&op), num_operands_(operands), num_attribute_words_(words), num_outputs_(outputs) {}
   ~Node() = default;
-  static Node* allocate(const Op& op, size_t operands, size_t attribute_words,
-                        std::span<const ShapeRef> outputs);
+  static Node* allocate(const Op& op, size_t operands, const Attributes& attributes,
+                        std::span<const ShapeRef> outputs, Location location);
   static void destroy(Node* node);
   void finish_hash();
+  // Whether that was the last one. Who has the only reference need not count down with others.
+  bool drop_reference() {
+    return references_.load(std::memory_order_acquire) == 1 ||
+           references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
 
   Value* operand_data() const { return reinterpret_cast<Value*>(const_cast<Node*>(this) + 1); }
   int64_t* word_data() const { return reinterpret_cast<int64_t*>(operand_data() + num_operands_); }

@@ -140,7 +140,8 @@ std::string memory_error(const std::string& what, c10::Device device) {
 }
 
 ir::Value DeviceData::leaf(ir::ShapeRef shape, std::shared_ptr<DeviceData> data) {
-  return ir::Node::leaf(ir::kDeviceData, shape, std::move(data));
+  const ir::Location location = data->location_;
+  return ir::Node::leaf(ir::kDeviceData, shape, std::move(data), location);
 }
 
 DeviceData* DeviceData::of(const ir::Value& value) {

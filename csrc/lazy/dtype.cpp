@@ -40,36 +40,39 @@ constexpr Row kRows[] = {
     {ScalarType::Float8_e8m0fnu, ElementType::kF8E8M0FNU, BufferType::kF8E8M0FNU},
 };
 
-// Index of the row of each torch and StableHLO type, or -1.
-struct Tables {
-  std::array<int8_t, static_cast<size_t>(ScalarType::NumOptions)> by_torch;
-  std::array<int8_t, stablehlo::kElementTypeCount> by_stablehlo;
-  constexpr Tables() : by_torch{}, by_stablehlo{} {
-    by_torch.fill(-1);
-    by_stablehlo.fill(-1);
-    for (size_t i = 0; i < std::size(kRows); ++i) {
-      by_torch[static_cast<size_t>(kRows[i].torch)] = static_cast<int8_t>(i);
-      by_stablehlo[static_cast<size_t>(kRows[i].stablehlo)] = static_cast<int8_t>(i);
-    }
+// Index of the row of each StableHLO type, or -1.
+constexpr auto kRowOf = [] {
+  std::array<int8_t, stablehlo::kElementTypeCount> rows;
+  rows.fill(-1);
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    rows[static_cast<size_t>(kRows[i].stablehlo)] = static_cast<int8_t>(i);
   }
-};
-constexpr Tables kTables;
+  return rows;
+}();
 
 const Row& row_of(ElementType type) {
-  const int row = kTables.by_stablehlo[static_cast<size_t>(type)];
+  const int row = kRowOf[static_cast<size_t>(type)];
   TORCH_CHECK_TYPE(row >= 0, "StableHLO type ", stablehlo::mlir_name(type), " has no torch dtype");
   return kRows[row];
 }
 
 }  // namespace
 
-ElementType element_type(ScalarType type) {
-  if (type == ScalarType::ComplexHalf) return ElementType::kC64;  // see complex_half.h
-  const auto index = static_cast<size_t>(type);
-  const int row = index < kTables.by_torch.size() ? kTables.by_torch[index] : -1;
-  TORCH_CHECK_TYPE(row >= 0, "the xla device has no tensors of dtype ", type);
-  return kRows[row].stablehlo;
+namespace internal {
+
+constexpr std::array<ElementType, static_cast<size_t>(ScalarType::NumOptions)> kElementTypes = [] {
+  std::array<ElementType, static_cast<size_t>(ScalarType::NumOptions)> types;
+  types.fill(kNoElementType);
+  for (const Row& row : kRows) types[static_cast<size_t>(row.torch)] = row.stablehlo;
+  types[static_cast<size_t>(ScalarType::ComplexHalf)] = ElementType::kC64;  // see complex_half.h
+  return types;
+}();
+
+void throw_no_element_type(ScalarType type) {
+  TORCH_CHECK_TYPE(false, "the xla device has no tensors of dtype ", type);
 }
+
+}  // namespace internal
 
 ElementType element_type(BufferType type) {
   for (const Row& row : kRows) {

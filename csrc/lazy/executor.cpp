@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/blocks.h"
 #include "ir/graph.h"
 #include "lazy/capture.h"
 #include "lazy/full.h"
@@ -57,7 +58,11 @@ struct ValueHash {
 
 Roots gather_roots(Storages storages) {
   Roots roots;
-  std::unordered_map<ir::Value, size_t, ValueHash> seen;
+  using Entry = std::pair<const ir::Value, size_t>;
+  std::unordered_map<ir::Value, size_t, ValueHash, std::equal_to<>, ir::BlockAllocator<Entry>> seen(
+      storages.size());
+  roots.storages.reserve(storages.size());
+  roots.values.reserve(storages.size());
   for (auto& storage : storages) {
     const ir::Value contents = storage->value();
     const ir::Value& value = computed(contents);
@@ -242,8 +247,12 @@ struct Promises {
 Promises put_promises(c10::Device device, const Roots& roots) {
   Promises promises;
   std::vector<ir::Value> leaves;
+  promises.data.reserve(roots.values.size());
+  leaves.reserve(roots.values.size());
+  promises.held.reserve(roots.storages.size());
   for (const ir::Value& value : roots.values) {
-    promises.data.push_back(std::make_shared<DeviceData>(device, value.node->location()));
+    promises.data.push_back(std::allocate_shared<DeviceData>(ir::BlockAllocator<DeviceData>(),
+                                                             device, value.node->location()));
     leaves.push_back(DeviceData::leaf(value.shape(), promises.data.back()));
   }
   for (size_t i = 0; i < roots.storages.size(); ++i) {
@@ -393,9 +402,10 @@ std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
   }
   // Held by a storage, so that the sync computes it with everything else that is pending.
   const ir::ShapeRef shape = value.shape();
-  auto holder = c10::make_intrusive<LazyStorage>(device, shape.type, stablehlo::Dims(shape.dims),
-                                                 stablehlo::Dims());
-  holder->set_value(std::move(value));
+  const c10::Storage owner = LazyStorage::make(
+      device, shape.type, stablehlo::Dims(shape.dims), stablehlo::Dims(), /*bytes=*/0, value);
+  LazyStorage* const holder = &LazyStorage::of(owner);
+  value = {};  // or it would keep what it was made from
   try {
     sync(device);
   } catch (...) {

@@ -327,8 +327,7 @@ class Replay::Launch {
     for (size_t o = 0; o < targets.size(); ++o) {
       auto& [storage, before] = targets[o];
       if (!storage) continue;
-      if (storage->has_value()) before = storage->value();
-      storage->set_value(leaves[replay_.outputs_[o].value]);
+      before = storage->swap_value(leaves[replay_.outputs_[o].value]);
     }
   }
 
@@ -401,8 +400,8 @@ std::string Replay::bind_inputs(const std::vector<at::Tensor>& arguments, Launch
     const auto storage = input.kind == Input::Kind::kArgument
                              ? shared_storage(arguments[input.argument])
                              : input.state.lock();
-    if (!storage || !storage->has_value()) return "a tensor that it updates is gone";
-    const ir::Value value = storage->value();
+    const ir::Value value = storage ? storage->value_or_empty() : ir::Value();
+    if (!value) return "a tensor that it updates is gone";
     std::shared_ptr<DeviceData> data = data_of(value);
     if (!data || data->failed() || !std::ranges::equal(value.dims(), input.dims)) {
       return "a tensor that it reads has another shape, or failed to be computed";
@@ -453,7 +452,7 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
                                                    std::string& reason) {
   static metrics::Counter replayed("ReplayedStep");
   pjrt::check_not_forked();
-  if (!LazyStorage::all_pending(device_.index()).empty()) sync(device_);
+  if (LazyStorage::any_pending(device_.index())) sync(device_);
   reason = check_arguments(arguments);
   if (!reason.empty()) return std::nullopt;
 

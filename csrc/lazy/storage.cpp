@@ -18,7 +18,7 @@ namespace {
 
 // The deleter's address also marks a data pointer as ours.
 void delete_lazy(void* context) {
-  c10::intrusive_ptr<LazyStorage>::reclaim(static_cast<LazyStorage*>(context));
+  c10::intrusive_ptr<LazyStorage>::reclaim(static_cast<LazyStorage*>(context))->retire();
 }
 
 // The address is no address of the contents: it only tells storages apart, as data_ptr() does on
@@ -46,12 +46,14 @@ class XlaAllocator final : public c10::Allocator {
 
 }  // namespace
 
-// The pending storages of one device, in the order in which they were last written. The list holds
-// a weak reference to each: one that dies leaves the list (release_resources) before it is freed.
+// The pending storages of one device, in the order in which they were last written. The list refers
+// to none: a storage is in it only while a c10 storage owns it, and leaves it (retire) before that
+// one lets go.
 struct PendingList {
   SpinLock lock;
   LazyStorage* first = nullptr;
   LazyStorage* last = nullptr;
+  size_t size = 0;
 
   static PendingList& of(c10::DeviceIndex device) {
     // Never destroyed: storages may outlive static destructors.
@@ -59,30 +61,40 @@ struct PendingList {
         new std::array<PendingList, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
     return (*lists)[static_cast<size_t>(device)];
   }
-  void move(LazyStorage* storage, bool out, bool in) {
-    std::lock_guard guard(lock);
-    if (out) remove(storage);
-    if (in) add(storage);
-  }
-
- private:
   void add(LazyStorage* storage) {
     storage->previous_ = last;
     storage->next_ = nullptr;
     (last ? last->next_ : first) = storage;
     last = storage;
-    c10::raw::weak_intrusive_ptr::incref(storage);
+    ++size;
   }
   void remove(LazyStorage* storage) {
     (storage->previous_ ? storage->previous_->next_ : first) = storage->next_;
     (storage->next_ ? storage->next_->previous_ : last) = storage->previous_;
-    c10::raw::weak_intrusive_ptr::decref(storage);
+    --size;
   }
 };
 
-LazyStorage::~LazyStorage() { drop_value(); }
+LazyStorage::~LazyStorage() { release_resources(); }
 
-void LazyStorage::release_resources() { drop_value(); }
+// Nobody else sees it any more: no lock.
+void LazyStorage::release_resources() {
+  if (DeviceData* data = DeviceData::of(computed(value_))) --data->storages;
+  value_ = {};
+  initial_fill_ = {};
+}
+
+// With its c10 storage go all tensors that could ask for the contents.
+void LazyStorage::retire() {
+  const bool alone = c10::raw::intrusive_ptr::use_count(this) == 1;
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what others did who held it
+  if (alone && !pending()) return;
+  PendingList& list = PendingList::of(device_.index());
+  std::lock_guard guard(list.lock);
+  if (pending()) list.remove(this);
+  pending_.store(false, std::memory_order_relaxed);
+  retired_ = true;
+}
 
 // What `value` held before is the caller's to drop, once the lock is released: it may be the last
 // reference to a whole graph.
@@ -108,31 +120,41 @@ void LazyStorage::drop_value() {
 
 // A write moves the storage to the end of the list, so that a step which also creates what it
 // updates has its outputs in the order of the steps that follow.
-void LazyStorage::list_pending(bool pending) {
-  if (!pending && !pending_) return;
-  PendingList::of(device_.index()).move(this, pending_, pending);
-  pending_ = pending;
+void LazyStorage::list_pending(bool is_pending) {
+  if (!is_pending && !pending()) return;
+  PendingList& list = PendingList::of(device_.index());
+  std::lock_guard guard(list.lock);
+  if (pending()) list.remove(this);
+  pending_.store(is_pending && !retired_, std::memory_order_relaxed);
+  if (pending()) list.add(this);
 }
 
 std::vector<c10::intrusive_ptr<LazyStorage>> LazyStorage::all_pending(c10::DeviceIndex device) {
   PendingList& list = PendingList::of(device);
   std::vector<c10::intrusive_ptr<LazyStorage>> storages;
   std::lock_guard guard(list.lock);
+  storages.reserve(list.size);
   for (LazyStorage* storage = list.first; storage; storage = storage->next_) {
-    // One whose last reference is going away in another thread is about to leave the list.
-    auto weak = c10::weak_intrusive_ptr<LazyStorage>::reclaim(storage);
-    if (auto strong = weak.lock()) storages.push_back(std::move(strong));
-    weak.release();  // the list's own
+    storages.push_back(c10::intrusive_ptr<LazyStorage>::reclaim_copy(storage));
   }
   return storages;
 }
 
+bool LazyStorage::any_pending(c10::DeviceIndex device) {
+  PendingList& list = PendingList::of(device);
+  std::lock_guard guard(list.lock);
+  return list.size != 0;
+}
+
 c10::Storage LazyStorage::make(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
-                               stablehlo::Dims strides, size_t bytes) {
+                               stablehlo::Dims strides, size_t bytes, ir::Value value) {
   auto lazy = c10::make_intrusive<LazyStorage>(device, type, std::move(sizes), std::move(strides));
+  LazyStorage& storage = *lazy;
+  c10::DataPtr pointer = data_ptr(std::move(lazy));
+  if (value) storage.exchange(value);  // nobody else sees it yet: no lock
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
-      data_ptr(std::move(lazy)), allocator(), /*resizable=*/true));
+      std::move(pointer), allocator(), /*resizable=*/true));
 }
 
 LazyStorage& LazyStorage::of(const c10::Storage& storage) {
@@ -169,9 +191,20 @@ bool LazyStorage::has_value() {
   return static_cast<bool>(value_);
 }
 
+ir::Value LazyStorage::value_or_empty() {
+  std::lock_guard guard(lock_);
+  return value_;
+}
+
 void LazyStorage::set_value(ir::Value value) {
   std::lock_guard guard(lock_);
   exchange(value);
+}
+
+ir::Value LazyStorage::swap_value(ir::Value value) {
+  std::lock_guard guard(lock_);
+  exchange(value);
+  return value;
 }
 
 bool LazyStorage::replace_value(const ir::Value& expected, ir::Value value) {

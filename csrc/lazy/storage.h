@@ -4,6 +4,7 @@
 #include <c10/core/Storage.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -30,9 +31,10 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   ~LazyStorage() override;
   void release_resources() override;
 
-  // A new storage of `bytes` with the given base. `strides` empty: row-major.
+  // A new storage of `bytes` with the given base, and contents if `value` is not empty. `strides`
+  // empty: row-major.
   static c10::Storage make(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
-                           stablehlo::Dims strides, size_t bytes);
+                           stablehlo::Dims strides, size_t bytes, ir::Value value = {});
   // The lazy storage behind a c10 one, given one of bytes when it has none yet.
   static LazyStorage& of(const c10::Storage& storage);
 
@@ -44,7 +46,10 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   // The contents. Zeros when nothing was written yet (memory of torch.empty).
   ir::Value value();
   bool has_value();
+  ir::Value value_or_empty();
   void set_value(ir::Value value);
+  // The same, and gives back what was there, or an empty value.
+  ir::Value swap_value(ir::Value value);
   // The same unless the contents are not `expected` any more, because another thread wrote
   // meanwhile. Returns whether they were.
   bool replace_value(const ir::Value& expected, ir::Value value);
@@ -55,17 +60,21 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
 
   // True when the contents are not on the device yet.
-  bool pending() const { return pending_; }
+  bool pending() const { return pending_.load(std::memory_order_relaxed); }
 
   // All storages of the device with pending contents, in the order of their last writes. Each is
   // kept alive.
   static std::vector<c10::intrusive_ptr<LazyStorage>> all_pending(c10::DeviceIndex device);
+  static bool any_pending(c10::DeviceIndex device);
+
+  // The c10 storage that owned it is gone: what nobody can read is not pending.
+  void retire();
 
  private:
   friend struct PendingList;
   void drop_value();
   void exchange(ir::Value& value);  // requires the lock
-  void list_pending(bool pending);
+  void list_pending(bool is_pending);
 
   c10::Device device_;
   ir::ElementType type_;
@@ -74,8 +83,10 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   SpinLock lock_;  // of what follows
   ir::Value value_;
   ir::Value initial_fill_;
-  bool pending_ = false;
-  LazyStorage* previous_ = nullptr;  // in the list of pending storages
+  // Written with the list of pending storages locked.
+  std::atomic<bool> pending_{false};
+  bool retired_ = false;
+  LazyStorage* previous_ = nullptr;  // in the list
   LazyStorage* next_ = nullptr;
 };
 

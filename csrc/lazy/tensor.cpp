@@ -164,6 +164,21 @@ ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
   return trim(ir::read_view({rows->whole, {}}, geometry), rows->count, dim, rows->size);
 }
 
+// A new tensor that holds `value`, if that is not empty.
+at::Tensor row_major(ir::Value value, at::IntArrayRef sizes, at::ScalarType dtype,
+                     c10::Device device) {
+  const ir::ElementType type = element_type(dtype);
+  const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype));
+  check_fits(bytes, device);
+  at::Tensor tensor = wrap(
+      is_complex_half(dtype)
+          ? storage_of_pairs(device, bytes)
+          : LazyStorage::make(device, type, Dims(sizes), {}, bytes, std::move(value)),
+      dtype);
+  if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
 }  // namespace
 
 void check_fits(size_t bytes, c10::Device device) {
@@ -258,15 +273,7 @@ void write(const at::TensorBase& tensor, ir::Value value) {
 }
 
 at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
-  const ir::ElementType type = element_type(dtype);
-  const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype));
-  check_fits(bytes, device);
-  at::Tensor tensor =
-      wrap(is_complex_half(dtype) ? storage_of_pairs(device, bytes)
-                                  : LazyStorage::make(device, type, Dims(sizes), {}, bytes),
-           dtype);
-  if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  return tensor;
+  return row_major({}, sizes, dtype, device);
 }
 
 at::Tensor allocate_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
@@ -297,13 +304,13 @@ at::Tensor make(ir::Value value, c10::Device device) {
 
 at::Tensor make(ir::Value value, at::ScalarType dtype, c10::Device device) {
   const std::span<const int64_t> dims = value.dims();
-  at::Tensor tensor = allocate({dims.data(), dims.size()}, dtype, device);
+  const at::IntArrayRef sizes(dims.data(), dims.size());  // the node's own
   if (is_complex_half(dtype)) [[unlikely]] {
+    at::Tensor tensor = allocate(sizes, dtype, device);
     write(tensor, std::move(value));
-  } else {
-    LazyStorage::of(tensor.storage()).set_value(std::move(value));
+    return tensor;
   }
-  return tensor;
+  return row_major(std::move(value), sizes, dtype, device);
 }
 
 at::Tensor make_strided(ir::Value value, at::IntArrayRef strides, c10::Device device) {
