@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "lazy/runtime.h"
+
 namespace torch_xla::aten {
 namespace {
 
@@ -12,6 +14,7 @@ std::atomic<CpuKernels> g_use{CpuKernels::kWhereFaster};
 void set_cpu_kernels(CpuKernels use) { g_use = use; }
 
 bool prefers_cpu_kernel(int64_t multiply_adds, int64_t least) {
+  if (lazy::is_partitioned()) return false;
   switch (g_use.load(std::memory_order_relaxed)) {
     case CpuKernels::kNever:
       return false;

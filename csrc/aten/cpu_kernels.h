@@ -5,7 +5,8 @@
 namespace torch_xla::aten {
 
 // Operators that XLA compiles for CPU too, and that torch's own CPU kernels compute faster from
-// some size on (docs/performance.md has the measurements). Without effect on other plugins.
+// some size on (docs/performance.md has the measurements). Without effect on other plugins, and in
+// SPMD mode, where XLA cuts its own operations over the devices and no calls.
 
 enum class CpuKernels {
   kNever,

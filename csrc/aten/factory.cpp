@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like_native.h>
 
 #include "aten/kernel.h"
+#include "lazy/mark_sharding.h"
 #include "lazy/runtime.h"
 #include "lazy/transfer.h"
 
@@ -278,8 +279,10 @@ bool is_like(const at::Tensor& self, Dtype dtype, std::optional<Layout> layout,
 }
 
 at::Tensor filled_like(const at::Tensor& self, const Scalar& number) {
-  return lazy::make(lazy::full(number, element_type(self), span_of(self.sizes())),
-                    self.scalar_type(), self.device());
+  at::Tensor result = lazy::make(lazy::full(number, element_type(self), span_of(self.sizes())),
+                                 self.scalar_type(), self.device());
+  lazy::inherit_sharding(result, self);
+  return result;
 }
 
 at::Tensor full_like(const at::Tensor& self, const Scalar& number, Dtype dtype,

@@ -15,6 +15,7 @@
 #include <ATen/ops/set_native.h>
 
 #include "aten/kernel.h"
+#include "lazy/mark_sharding.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
 #include "lazy/transfer.h"
@@ -127,7 +128,10 @@ at::Tensor empty_like(const at::Tensor& self, std::optional<at::ScalarType> dtyp
                                   at::infer_dense_strides(self.sizes(), self.strides()),
                                   dtype.value_or(self.scalar_type()), target(to));
   }
-  return at::native::empty_like(self, dtype, layout, device, pin_memory, memory_format);
+  at::Tensor result =
+      at::native::empty_like(self, dtype, layout, device, pin_memory, memory_format);
+  lazy::inherit_sharding(result, self);
+  return result;
 }
 
 // A tensor's contents never change, so a clone in the same layout is the same value.
@@ -135,7 +139,9 @@ at::Tensor clone(const at::Tensor& self, std::optional<MemoryFormat> memory_form
   const MemoryFormat format = memory_format.value_or(MemoryFormat::Preserve);
   if (self.is_contiguous() &&
       (format == MemoryFormat::Preserve || format == MemoryFormat::Contiguous)) {
-    return lazy::make(lazy::read(self), self.scalar_type(), self.device());
+    at::Tensor copy = lazy::make(lazy::read(self), self.scalar_type(), self.device());
+    lazy::inherit_sharding(copy, self);
+    return copy;
   }
   at::Tensor copy = at::empty_like(self, self.options(), format);
   lazy::write(copy, lazy::read(self));

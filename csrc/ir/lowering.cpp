@@ -24,6 +24,14 @@ stablehlo::Value narrow(stablehlo::Builder& builder, stablehlo::Value number, El
   return builder.convert(number, type);
 }
 
+// Of all tiles together.
+std::vector<int64_t> padded_dims(const sharding::Sharding& sharding,
+                                 std::span<const int64_t> dims) {
+  std::vector<int64_t> result = sharding.tile_dims(dims);
+  for (size_t d = 0; d < result.size(); ++d) result[d] *= sharding.tiles()[d];
+  return result;
+}
+
 std::string describe_node(const Node& node) {
   std::string text = std::string(node.op().name) + '(';
   for (size_t i = 0; i < node.operands().size(); ++i) {
@@ -58,6 +66,33 @@ stablehlo::Value Lowering::leaf(const Node& node) const {
   return values_[node.visit.position].front();
 }
 
+const sharding::Sharding* Lowering::placement_of(size_t parameter) const {
+  const auto& shardings = options_.placement.parameters;
+  return parameter < shardings.size() ? shardings[parameter] : nullptr;
+}
+
+stablehlo::Value Lowering::parameter(ShapeRef shape,
+                                     const stablehlo::ArgumentAttributes& attributes,
+                                     const sharding::Sharding* sharding) {
+  const stablehlo::Dims dims(shape.dims);
+  if (!sharding) return builder_.parameter({shape.type, dims}, attributes);
+  const stablehlo::Dims padded(padded_dims(*sharding, shape.dims));
+  const stablehlo::Value whole = builder_.parameter({shape.type, padded}, attributes);
+  if (padded == dims) return whole;
+  return builder_.slice(whole, stablehlo::Dims(std::vector<int64_t>(dims.size())), dims);
+}
+
+stablehlo::Value Lowering::result(const Value& root, const sharding::Sharding* sharding) {
+  const stablehlo::Value value = values_[root.node->visit.position][root.index];
+  if (!sharding) return value;
+  const std::vector<int64_t> padded = padded_dims(*sharding, root.dims());
+  std::vector<int64_t> low(padded.size()), behind;
+  for (size_t d = 0; d < padded.size(); ++d) behind.push_back(padded[d] - root.dims()[d]);
+  if (behind == low) return value;
+  return builder_.pad(value, number(0, root.type()), stablehlo::Dims(low), stablehlo::Dims(behind),
+                      stablehlo::Dims(low));
+}
+
 void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
   for (size_t i = 0; i < graph.parameters.size(); ++i) {
     const Node& leaf = *graph.parameters[i];
@@ -67,12 +102,8 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
       if (alias >= 0) attributes.aliased_output = static_cast<int>(alias);
       attributes.donated = alias == kAnyDonation;
     }
-    if (i < options_.parameter_shardings.size()) {
-      attributes.sdy_sharding = options_.parameter_shardings[i];
-    }
-    const ShapeRef shape = leaf.output();
-    values_[leaf.visit.position] = {
-        builder_.parameter({shape.type, stablehlo::Dims(shape.dims)}, attributes)};
+    if (const auto* sharding = placement_of(i)) attributes.sdy_sharding = meshes_.text(sharding);
+    values_[leaf.visit.position] = {parameter(leaf.output(), attributes, placement_of(i))};
   }
 
   std::array<std::vector<const Node*>, static_cast<size_t>(ScalarClass::kCount)> classes;
@@ -85,7 +116,11 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
     const auto kind = static_cast<ScalarClass>(k);
     program.scalar_parameters.push_back(kind);
     const auto count = static_cast<int64_t>(classes[k].size());
-    const stablehlo::Value packed = builder_.parameter({element_type(kind), {count}});
+    stablehlo::ArgumentAttributes attributes;
+    if (const auto* mesh = meshes_.main(); mesh && options_.placement.is_partitioned()) {
+      attributes.sdy_sharding = meshes_.text(sharding::Sharding::replicated(mesh, 1));
+    }
+    const stablehlo::Value packed = builder_.parameter({element_type(kind), {count}}, attributes);
     for (int64_t i = 0; i < count; ++i) {
       const Node& leaf = *classes[k][static_cast<size_t>(i)];
       const stablehlo::Value one = builder_.reshape(builder_.slice(packed, {i}, {i + 1}), {});
@@ -137,10 +172,17 @@ void Lowering::lower_after(const Node& node, const Wait& wait) {
   waited_.reset();
 }
 
+void Lowering::add_meshes() {
+  for (const std::string& line : meshes_.declarations()) builder_.add_module_text(line);
+  if (!meshes_.main()) return;
+  builder_.set_module_attribute("mhlo.num_partitions",
+                                std::to_string(meshes_.main()->num_devices()) + " : i32");
+}
+
 LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
                      const LoweringOptions& options) {
   LoweredProgram program;
-  Lowering lowering(options);
+  Lowering lowering(graph, options);
   lowering.values_.resize(graph.order.size());
   lowering.bind_leaves(graph, program);
   const std::span<const int64_t> takers = options.parameter_aliases;
@@ -156,17 +198,15 @@ LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
     }
   }
   stablehlo::Values results;
-  for (const Value& root : roots) {
-    results.push_back(lowering.values_[root.node->visit.position][root.index]);
-  }
-  std::vector<stablehlo::ArgumentAttributes> attributes;
-  if (!options.output_shardings.empty()) {
-    attributes.resize(results.size());
-    for (size_t i = 0; i < attributes.size(); ++i) {
-      attributes[i].sdy_sharding = options.output_shardings[i];
-    }
+  std::vector<stablehlo::ArgumentAttributes> attributes(roots.size());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    const auto& cut = options.placement.outputs;
+    const sharding::Sharding* sharding = i < cut.size() ? cut[i] : nullptr;
+    if (sharding) attributes[i].sdy_sharding = lowering.meshes_.text(sharding);
+    results.push_back(lowering.result(roots[i], sharding));
   }
   lowering.builder_.ret(results, attributes);
+  lowering.add_meshes();
   program.module = lowering.builder_.module(options.name);
   return program;
 }

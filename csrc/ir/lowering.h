@@ -10,6 +10,7 @@
 #include "ir/donation.h"
 #include "ir/graph.h"
 #include "ir/node.h"
+#include "ir/sharding.h"
 #include "stablehlo/builder.h"
 
 namespace torch_xla::ir {
@@ -29,9 +30,8 @@ struct LoweringOptions {
   // A custom call (typed FFI) that gives its first operand, of rank 0, once all are computed. Where
   // there is one, updates of parameters wait for what else reads these (donation.h); empty: none.
   std::string wait_call;
-  // Raw text of each parameter's and output's sharding attribute; empty: none.
-  std::vector<std::string> parameter_shardings;
-  std::vector<std::string> output_shardings;
+  // How parameters and outputs are cut; the packed scalars are whole on each device.
+  Placement placement;
   // The f32 dot and convolution precision: "DEFAULT", "HIGH" or "HIGHEST".
   std::string matmul_precision = "DEFAULT";
   bool locations = false;  // emit loc("...") with op and Python line
@@ -58,18 +58,28 @@ class Lowering {
   // A rank-0 constant.
   stablehlo::Value number(double number, ElementType type) { return builder_.scalar(number, type); }
   stablehlo::Value leaf(const Node& node) const;
+  MeshNames& meshes() { return meshes_; }
   const std::string& matmul_precision() const { return options_.matmul_precision; }
 
  private:
   friend LoweredProgram lower(const Graph&, std::span<const Value>, const LoweringOptions&);
-  explicit Lowering(const LoweringOptions& options) : options_(options) {}
+  Lowering(const Graph& graph, const LoweringOptions& options)
+      : options_(options), meshes_(graph, options.placement) {}
 
   void bind_leaves(const Graph& graph, LoweredProgram& program);
+  const sharding::Sharding* placement_of(size_t parameter) const;
+  // Shardy cuts a parameter or result only into parts of one size: where the sizes do not divide,
+  // what crosses the boundary is padded at its end.
+  stablehlo::Value parameter(ShapeRef shape, const stablehlo::ArgumentAttributes& attributes,
+                             const sharding::Sharding* sharding);
+  stablehlo::Value result(const Value& root, const sharding::Sharding* sharding);
   void lower_node(const Node& node);
+  void add_meshes();
   void lower_after(const Node& node, const Wait& wait);
 
   const LoweringOptions& options_;
   stablehlo::Builder builder_;
+  MeshNames meshes_;
   const Node* node_ = nullptr;
   std::optional<std::pair<size_t, stablehlo::Value>>
       waited_;                                         // an operand of node_, and its stand-in

@@ -17,30 +17,16 @@ namespace {
 
 thread_local Capture* t_current = nullptr;
 
-const char kRefusal[] =
+constexpr char kRefusal[] =
     "a value is needed while a graph is captured, before its inputs have contents";
-
-std::exception_ptr refusal() {
-  return std::make_exception_ptr(c10::Error(
-      c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, kRefusal));
-}
-
-// A leaf of this shape whose contents cannot be had.
-ir::Value unknown(ir::ShapeRef shape, c10::Device device) {
-  auto data = std::make_shared<DeviceData>(device, ir::Location());
-  data->fail(refusal());
-  return DeviceData::leaf(shape, std::move(data));
-}
 
 }  // namespace
 
 Capture* Capture::current() { return t_current; }
 
-void check_not_capturing() { TORCH_CHECK(t_current == nullptr, kRefusal); }
-
 Capture::Capture(c10::Device device, const std::vector<at::Tensor>& inputs, uint64_t owner)
     : device_(device) {
-  check_not_capturing();
+  check_may_run();
   graph_->device_ = device;
   graph_->owner_ = owner;
   for (const at::Tensor& input : inputs) {
@@ -51,6 +37,7 @@ Capture::Capture(c10::Device device, const std::vector<at::Tensor>& inputs, uint
   }
   lock_ = std::unique_lock(launch_mutex());
   finish_launch();
+  tracing_only_.emplace(kRefusal);
   for (const at::Tensor& input : inputs) {
     stand_ins_.push_back(is_xla(input) ? stand_in(input) : number_stand_in(input));
   }
@@ -196,7 +183,7 @@ void Capture::set_parameters() {
       continue;
     }
     auto data = std::static_pointer_cast<DeviceData>(leaf->shared_payload());
-    data->buffer();  // throws now if it failed
+    data->array();  // throws now if it failed
     graph_->parameters_.push_back({Graph::kNone, std::move(data)});
   }
   for (const ir::Node* leaf : graph.scalars) {
@@ -210,37 +197,12 @@ void Capture::set_parameters() {
 
 void Capture::cancel() {
   if (!lock_.owns_lock()) return;
-  leave_nothing_pending();
+  fail_dependents(LazyStorage::all_pending(device_.index()), device_, [this](const ir::Node* node) {
+    return leaf_slot_.contains(node) || numbers_.contains(node);
+  });
   if (t_current == this) t_current = nullptr;
+  tracing_only_.reset();
   lock_.unlock();
-}
-
-// Tensors of the trace may outlive it, in the frames of a traceback say. What they hold cannot be
-// computed, and must not come into anybody's sync.
-void Capture::leave_nothing_pending() {
-  const auto storages = LazyStorage::all_pending(device_.index());
-  std::vector<ir::Value> values;
-  for (const auto& storage : storages) values.push_back(storage->value());
-  std::vector<bool> hopeless(values.size(), false);
-  {
-    std::lock_guard lock(ir::graph_mutex());
-    const ir::Graph graph = ir::walk(values);
-    std::vector<bool> tainted(graph.order.size(), false);
-    for (size_t i = 0; i < graph.order.size(); ++i) {
-      const ir::Node* node = graph.order[i];
-      tainted[i] = leaf_slot_.contains(node) || numbers_.contains(node) ||
-                   std::any_of(node->operands().begin(), node->operands().end(),
-                               [&](const ir::Value& operand) {
-                                 return tainted[operand.node->visit.position];
-                               });
-    }
-    for (size_t v = 0; v < values.size(); ++v) {
-      hopeless[v] = tainted[values[v].node->visit.position];
-    }
-  }
-  for (size_t v = 0; v < values.size(); ++v) {
-    if (hopeless[v]) storages[v]->replace_value(values[v], unknown(values[v].shape(), device_));
-  }
 }
 
 }  // namespace torch_xla::lazy

@@ -12,6 +12,7 @@
 #include "lazy/compiled_graph.h"
 #include "lazy/data.h"
 #include "lazy/random.h"
+#include "lazy/unknown.h"
 
 namespace torch_xla::lazy {
 
@@ -59,10 +60,10 @@ class Capture {
                   std::unordered_map<const LazyStorage*, size_t>& fresh_of);
   Graph::Source source_of(const ir::Value& value);
   void set_parameters();
-  void leave_nothing_pending();
 
   c10::Device device_;
   std::unique_lock<std::mutex> lock_;  // of launches: a sync must not meet what is traced here
+  std::optional<TracingOnly> tracing_only_;
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   std::vector<at::Tensor> stand_ins_;
   std::vector<c10::Storage> storages_;  // of the stand-ins, by slot
@@ -72,8 +73,5 @@ class Capture {
   std::unordered_map<const ir::Node*, Graph::Number> numbers_;
   std::vector<ir::Value> kept_;  // the leaves of `numbers_`
 };
-
-// Throws c10::Error when the calling thread is capturing.
-void check_not_capturing();
 
 }  // namespace torch_xla::lazy

@@ -15,6 +15,7 @@
 #include "lazy/recording.h"
 #include "lazy/settings.h"
 #include "lazy/tensor.h"
+#include "lazy/unknown.h"
 #include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
@@ -181,15 +182,15 @@ std::vector<ir::Value> CompiledGraph::launch(const std::vector<at::Tensor>& inpu
                                              const std::vector<ir::Value>& held) {
   const bool donate = may_donate(held);
   const Program& chosen = program(donate);
-  std::vector<pjrt::Buffer*> arguments;
-  arguments.reserve(parameters_.size() + 3);
+  std::vector<const Array*> arguments;
+  arguments.reserve(parameters_.size());
   for (const Parameter& parameter : parameters_) {
-    arguments.push_back(parameter.slot == kNone ? &parameter.constant->buffer()
-                                                : &DeviceData::of(held[parameter.slot])->buffer());
+    arguments.push_back(parameter.slot == kNone ? &parameter.constant->array()
+                                                : &DeviceData::of(held[parameter.slot])->array());
   }
   // For a step around this one, which is being recorded, this is a program of its own.
   if (current_recording()) current_recording()->emplace_back();
-  Buffers results = execute(chosen, std::move(arguments), numbers_now(inputs), device_);
+  Arrays results = execute(chosen, arguments, numbers_now(inputs), device_);
   if (donate) {
     for (size_t s = 0; s < slots_.size(); ++s) {
       if (slots_[s].donated) DeviceData::of(held[s])->give_up();
@@ -224,6 +225,7 @@ at::Tensor CompiledGraph::make_result(const Result& result, const std::vector<at
 std::optional<std::vector<at::Tensor>> CompiledGraph::run(const std::vector<at::Tensor>& inputs) {
   static metrics::Counter launches("CompiledGraph");
   pjrt::check_not_forked();
+  check_may_run();
   std::vector<c10::intrusive_ptr<LazyStorage>> storages;
   if (!match(inputs, storages)) return std::nullopt;
 

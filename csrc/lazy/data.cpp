@@ -89,8 +89,8 @@ struct Account {
     std::vector<std::pair<int64_t, std::string>> result;
     for (size_t i = 0; i < count; ++i) {
       const std::string where = ir::describe(holding[i]->location_);
-      result.emplace_back(holding[i]->bytes_.load(),
-                          shape_of(*holding[i]->buffer_) + (where.empty() ? "" : " from " + where));
+      result.emplace_back(holding[i]->bytes_.load(), shape_of(holding[i]->array_.buffer()) +
+                                                         (where.empty() ? "" : " from " + where));
     }
     return result;
   }
@@ -101,6 +101,12 @@ DeviceData::DeviceData(c10::Device device, ir::Location location)
   Account::of(device.index()).enter(this);
 }
 
+DeviceData::DeviceData(c10::Device device, ir::Location location, Place place)
+    : DeviceData(device, location) {
+  place_ = std::move(place);
+  state_.store(State::kOnHost, std::memory_order_release);
+}
+
 DeviceData::~DeviceData() {
   give_up();
   Account::of(device_.index()).leave(this);
@@ -108,10 +114,10 @@ DeviceData::~DeviceData() {
 
 void DeviceData::give_up() { Account::of(device_.index()).add(-bytes_.exchange(0)); }
 
-void DeviceData::fulfil(std::unique_ptr<pjrt::Buffer> buffer) {
-  buffer_ = std::move(buffer);
-  bytes_ = static_cast<int64_t>(buffer_->host_bytes());
-  Account::of(device_.index()).add(bytes_);
+void DeviceData::fulfil(Array array) {
+  array_ = std::move(array);
+  const auto bytes = static_cast<int64_t>(array_.bytes());
+  Account::of(device_.index()).add(bytes - bytes_.exchange(bytes));
   state_.store(State::kReady, std::memory_order_release);
   state_.notify_all();
 }
@@ -149,11 +155,30 @@ DeviceData* DeviceData::of(const ir::Value& value) {
   return static_cast<DeviceData*>(value.node->payload());
 }
 
-pjrt::Buffer& DeviceData::buffer() const {
+void DeviceData::each(c10::DeviceIndex device, const std::function<void(DeviceData&)>& change) {
+  Account& account = Account::of(device);
+  std::lock_guard guard(account.lock);
+  for (DeviceData* data = account.first; data; data = data->next_) {
+    if (data->has_array() && data->array_ && !data->array_.is_deleted()) change(*data);
+  }
+}
+
+bool DeviceData::place(const sharding::Sharding* sharding) {
+  static auto* mutex = new std::mutex;
+  std::lock_guard lock(*mutex);
+  if (!on_host()) return false;
+  fulfil(place_(sharding));
+  place_ = nullptr;
+  return true;
+}
+
+const Array& DeviceData::array() const {
   pjrt::check_not_forked();  // here nobody would ever keep the promise
   state_.wait(State::kPromised, std::memory_order_acquire);
+  if (on_host()) [[unlikely]]
+    const_cast<DeviceData*>(this)->place(nullptr);
   if (failed()) std::rethrow_exception(error_);
-  return *buffer_;
+  return array_;
 }
 
 }  // namespace torch_xla::lazy

@@ -4,12 +4,13 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "ir/node.h"
-#include "pjrt/buffer.h"
+#include "lazy/array.h"
 
 namespace torch_xla::lazy {
 
@@ -19,10 +20,14 @@ class DeviceData final : public ir::Payload {
  public:
   // `location` is the Python line that makes the contents, for errors about memory.
   DeviceData(c10::Device device, ir::Location location);
-  DeviceData(c10::Device device, ir::Location location, std::unique_ptr<pjrt::Buffer> buffer)
+  DeviceData(c10::Device device, ir::Location location, Array array)
       : DeviceData(device, location) {
-    fulfil(std::move(buffer));
+    fulfil(std::move(array));
   }
+  // Still on the host: `place` brings it to the devices, cut as it is told, once that is known or
+  // the data is needed (then whole, by null). For SPMD mode, where each device gets its part only.
+  using Place = std::function<Array(const sharding::Sharding*)>;
+  DeviceData(c10::Device device, ir::Location location, Place place);
   ~DeviceData() override;
 
   // The leaf node for new data of this shape.
@@ -33,29 +38,41 @@ class DeviceData final : public ir::Payload {
   c10::Device device() const { return device_; }
 
   // Blocks while another thread compiles the program that makes it. Throws what that threw.
-  pjrt::Buffer& buffer() const;
-  void fulfil(std::unique_ptr<pjrt::Buffer> buffer);
+  const Array& array() const;
+  void fulfil(Array array);
+  // Cuts data that is still on the host. Returns false for all other data, as it is.
+  bool place(const sharding::Sharding* sharding);
+  // Takes the array out, for one in its place.
+  Array release() { return std::move(array_); }
+  // Calls `change` for all data of the device that is there. No data may come or go meanwhile.
+  static void each(c10::DeviceIndex device, const std::function<void(DeviceData&)>& change);
+  bool on_host() const { return state_.load(std::memory_order_acquire) == State::kOnHost; }
   // Its buffer was donated: the memory is another's from here on.
   void give_up();
   void fail(std::exception_ptr error);
   bool failed() const { return state_.load(std::memory_order_acquire) == State::kFailed; }
-  bool has_buffer() const { return state_.load(std::memory_order_acquire) == State::kReady; }
+  // Whether it is there, and needs no other thread's program.
+  bool has_array() const {
+    const State state = state_.load(std::memory_order_acquire);
+    return state == State::kReady || state == State::kOnHost;
+  }
 
   // Storages whose current contents this is. At zero only graphs use it, and a program that runs
   // them may take the buffer for its outputs.
   std::atomic<int32_t> storages{0};
 
  private:
-  enum class State { kPromised, kReady, kFailed };
+  enum class State { kPromised, kOnHost, kReady, kFailed };
 
   friend struct Account;
 
   c10::Device device_;
   ir::Location location_;
-  std::unique_ptr<pjrt::Buffer> buffer_;
+  Array array_;
+  Place place_;
   std::atomic<int64_t> bytes_{0};  // in the device's account
   std::exception_ptr error_;
-  std::atomic<State> state_{State::kPromised};  // what may be read of the two above
+  std::atomic<State> state_{State::kPromised};  // what may be read of the above
   DeviceData* previous_ = nullptr;              // in the device's account
   DeviceData* next_ = nullptr;
 };

@@ -11,6 +11,7 @@
 #include "ir/hash.h"
 #include "ir/node.h"
 #include "lazy/data.h"
+#include "lazy/storage.h"
 
 namespace torch_xla::lazy {
 
@@ -23,6 +24,13 @@ namespace torch_xla::lazy {
 // line), all others keep theirs, and this throws. With `wait`, blocks until the results are there
 // and throws if computing them failed.
 void sync(c10::Device device, bool wait = false);
+
+// Has the program compiled behind (compile_behind.h) that a sync would run if `storages`, in this
+// order, were all that is pending; nothing else happens. `held_by_caller`: nodes that the caller
+// refers to, once for each reference; a call would not, and could donate what they stand for.
+// Throws LoweringError.
+void prepare(c10::Device device, std::vector<c10::intrusive_ptr<LazyStorage>> storages,
+             std::span<const ir::Node* const> held_by_caller);
 
 // Makes sure `value` is on the device: when it is not, syncs, or computes it alone if it is but a
 // look (look.h). Returns its device data; throws its error when it failed. Hand the value over:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -11,13 +12,14 @@
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
+#include "lazy/spmd.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
 namespace {
 
-Buffers upload(std::span<const ScalarValue> numbers, c10::Device device) {
+Arrays upload(std::span<const ScalarValue> numbers, c10::Device device) {
   std::vector<float> singles;
   std::vector<double> doubles;
   std::vector<int64_t> integers;
@@ -33,18 +35,68 @@ Buffers upload(std::span<const ScalarValue> numbers, c10::Device device) {
         integers.push_back(number.integer);
     }
   }
-  Buffers buffers;
+  Arrays arrays;
   const auto put = [&](const auto& list, pjrt::BufferType type) {
     if (list.empty()) return;
     const auto count = static_cast<int64_t>(list.size());
-    buffers.push_back(Runtime::get().client().buffer_from_host(
-        list.data(), type, std::span(&count, 1), {}, Runtime::get().device(device),
-        pjrt::HostBufferSemantics::kImmutableOnlyDuringCall));
+    const auto on = [&](pjrt::Device* target) {
+      return Runtime::get().client().buffer_from_host(
+          list.data(), type, std::span(&count, 1), {}, target,
+          pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
+    };
+    if (!is_partitioned()) {
+      arrays.push_back(on(Runtime::get().device(device)));
+      return;
+    }
+    std::vector<std::unique_ptr<pjrt::Buffer>> shards;
+    for (pjrt::Device* each : Runtime::get().client().addressable_devices()) {
+      shards.push_back(on(each));
+    }
+    arrays.push_back(Array(replicated(1), std::move(shards)));
   };
   put(singles, pjrt::BufferType::kF32);
   put(doubles, pjrt::BufferType::kF64);
   put(integers, pjrt::BufferType::kS64);
-  return buffers;
+  return arrays;
+}
+
+// One call for all devices: a list of arguments and a list of results for each.
+Arrays execute_partitioned(const Program& program, std::span<const Array* const> arguments,
+                           const pjrt::ExecuteOptions& options) {
+  std::vector<std::vector<pjrt::Buffer*>> lists(num_partitions());
+  for (size_t p = 0; p < lists.size(); ++p) {
+    lists[p].reserve(arguments.size());
+    for (const Array* array : arguments) lists[p].push_back(&array->shard(p));
+  }
+  auto results = program.executable->execute_sharded(lists, options);
+  Arrays arrays;
+  arrays.reserve(program.output_shardings.size());
+  for (size_t i = 0; i < program.output_shardings.size(); ++i) {
+    std::vector<std::unique_ptr<pjrt::Buffer>> shards;
+    for (auto& of_device : results) shards.push_back(std::move(of_device[i]));
+    arrays.emplace_back(program.output_shardings[i], std::move(shards));
+  }
+  return arrays;
+}
+
+Arrays execute_on(const Program& program, std::span<const Array* const> arguments,
+                  c10::Device device, pjrt::ExecuteOptions options) {
+  std::vector<pjrt::Buffer*> buffers;
+  buffers.reserve(arguments.size());
+  for (const Array* array : arguments) buffers.push_back(&array->buffer());
+  options.execute_device = Runtime::get().device(device);
+  auto results = program.executable->execute(buffers, options);
+  return {std::make_move_iterator(results.begin()), std::make_move_iterator(results.end())};
+}
+
+// For reports on a step.
+struct LastExecuted {
+  std::mutex mutex;
+  std::weak_ptr<pjrt::Executable> executable;
+};
+LastExecuted& last() {
+  static auto* last = new LastExecuted;
+  return *last;
 }
 
 // Launched work whose end nobody has waited for; bounded by dropping what is over.
@@ -68,9 +120,9 @@ void wait_launched(c10::Device device) {
     }
   }
   for (const auto& output : outputs) {
-    if (!output->has_buffer() || output->failed() || output->buffer().is_deleted()) continue;
+    if (!output->has_array() || output->failed() || output->array().is_deleted()) continue;
     try {
-      output->buffer().ready().wait();
+      output->array().wait();
     } catch (const pjrt::Error&) {
       // Whoever reads the output gets this error; here only the end matters.
     }
@@ -142,18 +194,25 @@ std::mutex& launch_mutex() {
   return *mutex;
 }
 
-Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
-                std::span<const ScalarValue> numbers, c10::Device device) {
+Arrays execute(const Program& program, std::span<const Array* const> arguments,
+               std::span<const ScalarValue> numbers, c10::Device device,
+               std::vector<int64_t> kept) {
   static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
   finish_launch();
   metrics::Timer timer(time);
-  const Buffers uploaded = upload(numbers, device);
-  for (const auto& buffer : uploaded) arguments.push_back(buffer.get());
-  pjrt::ExecuteOptions options;
-  options.execute_device = Runtime::get().device(device);
+  const Arrays uploaded = upload(numbers, device);
+  std::vector<const Array*> all(arguments.begin(), arguments.end());
+  for (const Array& array : uploaded) all.push_back(&array);
   keep_memory_small(device);
+  {
+    std::lock_guard lock(last().mutex);
+    last().executable = program.executable;
+  }
   try {
-    return program.executable->execute(arguments, options);
+    pjrt::ExecuteOptions options;
+    options.non_donatable_input_indices = std::move(kept);
+    return program.output_shardings.empty() ? execute_on(program, all, device, std::move(options))
+                                            : execute_partitioned(program, all, options);
   } catch (const pjrt::Error& error) {
     if (error.code() != pjrt::ErrorCode::kResourceExhausted) throw;
     TORCH_CHECK_WITH(OutOfMemoryError, false, memory_error(error.what(), device));
@@ -166,6 +225,11 @@ void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& outp
   std::erase_if(last, [](const auto& entry) { return entry.second.expired(); });
   if (last.size() > 64) last.erase(last.begin());
   last.emplace_back(device.index(), output);
+}
+
+std::shared_ptr<pjrt::Executable> last_executed() {
+  std::lock_guard lock(last().mutex);
+  return last().executable.lock();
 }
 
 void launch_behind(std::function<void()> launch) {

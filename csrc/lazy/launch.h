@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "ir/node.h"
+#include "lazy/array.h"
 #include "lazy/data.h"
 #include "lazy/program.h"
-#include "pjrt/buffer.h"
 
 namespace torch_xla::lazy {
 
-using Buffers = std::vector<std::unique_ptr<pjrt::Buffer>>;
+using Arrays = std::vector<Array>;
 
 // One launch at a time a process: programs of a device run in the order in which they were traced.
 std::mutex& launch_mutex();
@@ -39,10 +39,15 @@ inline ScalarValue scalar_value(const ir::Node& leaf) {
   return {payload.kind, payload.real, payload.integer};
 }
 
-// Starts the program on the device; `arguments` are its parameters without the numbers, which
-// travel in one array a class. Throws c10::OutOfMemoryError, pjrt::Error.
-Buffers execute(const Program& program, std::vector<pjrt::Buffer*> arguments,
-                std::span<const ScalarValue> numbers, c10::Device device);
+// Starts the program on the device, or in SPMD mode on all; `arguments` are its parameters without
+// the numbers, which travel in one array a class. `kept`: parameters that the program may overwrite
+// and this launch may not; they are copied. Throws c10::OutOfMemoryError, pjrt::Error.
+Arrays execute(const Program& program, std::span<const Array* const> arguments,
+               std::span<const ScalarValue> numbers, c10::Device device,
+               std::vector<int64_t> kept = {});
+
+// The program that was started last, or null when it is no more kept.
+std::shared_ptr<pjrt::Executable> last_executed();
 
 // Runs `launch`, which must not throw, on a thread of its own: a plugin takes long to make many
 // results, and wakes threads that want the caller's core. One at a time, before all other launches:

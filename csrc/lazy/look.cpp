@@ -21,7 +21,7 @@ bool is_whole(ir::ElementType type) {
 
 bool is_ready(const ir::Value& leaf) {
   const DeviceData* data = DeviceData::of(leaf);
-  return data && data->has_buffer();
+  return data && data->has_array();
 }
 
 // The number of nodes that compute `root`, if all of them are whole numbers, small and few.

@@ -11,6 +11,7 @@
 #include "ir/donation.h"
 #include "ir/lowering.h"
 #include "ir/signature.h"
+#include "lazy/compile_behind.h"
 #include "lazy/data.h"
 #include "lazy/host_function.h"
 #include "lazy/host_memory.h"
@@ -19,7 +20,9 @@
 #include "lazy/recompiles.h"
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
+#include "lazy/spmd.h"
 #include "pjrt/compile_options.h"
+#include "sharding/op_sharding.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -109,9 +112,16 @@ std::string upper(std::string text) {
   return text;
 }
 
-pjrt::CompileOptions compile_options() {
+pjrt::CompileOptions compile_options(const ir::Placement& placement) {
   pjrt::CompileOptions options;
-  options.portable = true;
+  options.portable = !placement.is_partitioned();
+  if (placement.is_partitioned()) {
+    options.num_partitions = static_cast<int>(num_partitions());
+    options.use_spmd_partitioning = options.use_shardy = true;
+    for (const pjrt::Device* device : Runtime::get().client().addressable_devices()) {
+      options.device_assignment.push_back(device->id());
+    }
+  }
   // Without this XLA:CPU drops NaN in max, min and their reductions.
   if (Runtime::get().is_cpu()) {
     options.env_overrides["xla_cpu_enable_fast_min_max"] = false;
@@ -153,60 +163,158 @@ const std::string& wait_call() {
   return name;
 }
 
-// Only what is compiled in earnest is timed, counted and reported; a program from disk is not.
-std::shared_ptr<Program> compile(const ir::Graph& graph, std::span<const ir::Value> roots,
-                                 const std::vector<bool>& donated, c10::Device device) {
-  static metrics::Metric time("CompileTime", metrics::Unit::kNanoseconds);
-  static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
-  const auto start = std::chrono::steady_clock::now();
-  ir::LoweringOptions lowering;
-  lowering.name = graph_name();
-  lowering.matmul_precision = upper(matmul_precision());
-  lowering.parameter_aliases = ir::pair_donations(graph, roots, donated);
-  lowering.wait_call = wait_call();
-  lowering.locations = true;
-  const ir::LoweredProgram lowered = ir::lower(graph, roots, lowering);
-  auto program = std::make_shared<Program>();
-  CompiledOrLoaded made =
-      load_or_compile(Runtime::get().client(), lowered.module, compile_options());
-  program->executable = std::move(made.executable);
-  program->refusal = refusal_of(*program->executable, device);
-  (made.loaded ? cached : uncached).add();
-  if (made.loaded) return program;
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  host_memory::return_compilers(seconds.count());
-  time.add(seconds.count() * 1e9);
-  tell({graph.key, lowering.name, graph.order.size(), graph.parameters.size(), roots.size(),
-        seconds.count(), program->executable->memory_stats(),
-        note_compilation(ir::Signature(graph, roots, donated))});
+// A parameter gives its memory to an output only if both are cut alike.
+std::vector<int64_t> aliases(const ir::Graph& graph, std::span<const ir::Value> roots,
+                             const std::vector<bool>& donated, const ir::Placement& placement) {
+  std::vector<int64_t> takers = ir::pair_donations(graph, roots, donated);
+  for (size_t i = 0; i < takers.size() && placement.is_partitioned(); ++i) {
+    if (takers[i] < 0) continue;
+    const sharding::Sharding* output = placement.outputs[static_cast<size_t>(takers[i])];
+    const bool alike = output && output->layout() == placement.parameters[i]->layout();
+    if (!alike) takers[i] = ir::kAnyDonation;
+  }
+  return takers;
+}
+
+// How XLA cut the outputs that nobody cut.
+std::vector<const sharding::Sharding*> output_shardings(const pjrt::Executable& executable,
+                                                        const ir::Placement& wanted,
+                                                        const sharding::Mesh* mesh,
+                                                        const std::vector<size_t>& ranks) {
+  std::vector<const sharding::Sharding*> result = wanted.outputs;
+  const auto told = executable.output_shardings();
+  for (size_t i = 0; i < result.size(); ++i) {
+    if (result[i]) continue;
+    result[i] = told && mesh ? sharding::parse_op_sharding(told->at(i), mesh, ranks[i])
+                             : replicated(ranks[i]);
+  }
+  return result;
+}
+
+// A program to be made, once its graph is lowered: the graph itself is no more needed.
+class Compilation {
+ public:
+  // Requires the marks of the walk.
+  Compilation(const ir::Graph& graph, std::span<const ir::Value> roots,
+              const std::vector<bool>& donated, c10::Device device, const ir::Placement& placement)
+      : device_(device),
+        placement_(placement),
+        options_(compile_options(placement)),
+        site_(current_site()),
+        report_{graph.key,          graph_name(),
+                graph.order.size(), graph.parameters.size(),
+                roots.size(),       0,
+                std::nullopt,       ""} {
+    const auto start = std::chrono::steady_clock::now();
+    ir::LoweringOptions lowering;
+    lowering.name = report_.name;
+    lowering.matmul_precision = upper(matmul_precision());
+    lowering.parameter_aliases = aliases(graph, roots, donated, placement);
+    lowering.placement = placement;
+    // A call that XLA cannot cut would have each weight gathered first.
+    if (!placement.is_partitioned()) lowering.wait_call = wait_call();
+    lowering.locations = true;
+    module_ = ir::lower(graph, roots, lowering).module;
+    mesh_ = ir::MeshNames(graph, placement).main();
+    for (const ir::Value& root : roots) ranks_.push_back(root.dims().size());
+    signature_ = ir::Signature(graph, roots, donated);
+    report_.seconds = seconds_since(start);
+  }
+
+  // Loads or compiles it, and puts it into the cache. Only what is compiled in earnest is timed,
+  // counted and reported; a program from disk is not. To be called once.
+  std::shared_ptr<Program> run() {
+    static metrics::Metric time("CompileTime", metrics::Unit::kNanoseconds);
+    static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
+    const auto start = std::chrono::steady_clock::now();
+    auto program = std::make_shared<Program>();
+    CompiledOrLoaded made = load_or_compile(Runtime::get().client(), module_, options_);
+    program->executable = std::move(made.executable);
+    program->refusal = refusal_of(*program->executable, device_);
+    if (placement_.is_partitioned()) {
+      program->output_shardings = output_shardings(*program->executable, placement_, mesh_, ranks_);
+    }
+    (made.loaded ? cached : uncached).add();
+    program_cache().insert(report_.key, program);
+    if (made.loaded) return program;
+    report_.seconds += seconds_since(start);
+    host_memory::return_compilers(report_.seconds);
+    time.add(report_.seconds * 1e9);
+    report_.memory = program->executable->memory_stats();
+    report_.difference = note_compilation(site_, std::move(signature_));
+    tell(report_);
+    return program;
+  }
+
+ private:
+  static double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  const c10::Device device_;
+  const ir::Placement placement_;
+  const pjrt::CompileOptions options_;
+  const CompilationSite site_;
+  CompileReport report_;
+  std::string module_;
+  ir::Signature signature_;
+  const sharding::Mesh* mesh_;  // that most of it is cut by
+  std::vector<size_t> ranks_;   // of the outputs
+};
+
+// What a program is found by: everything that decides what is compiled.
+void complete_key(ir::Graph& graph, const std::vector<bool>& donated,
+                  const ir::Placement& placement) {
+  for (const auto* shardings : {&placement.parameters, &placement.outputs}) {
+    for (const sharding::Sharding* sharding : *shardings) {
+      graph.key.add(sharding ? sharding->layout() : 0);
+    }
+  }
+  for (size_t i = 0; i < donated.size(); ++i) {
+    if (donated[i]) graph.key.add(i + 1);
+  }
+  add_settings(graph.key);
+}
+
+std::shared_ptr<Program> find_program(const ir::Hash128& key) {
+  static metrics::Counter cached("CachedCompile");
+  std::shared_ptr<Program> program = program_cache().find(key);
+  if (!program) {
+    await_compiled_behind(key);
+    program = program_cache().find(key);
+  }
+  if (program) cached.add();
   return program;
 }
 
 }  // namespace
 
 std::shared_ptr<Program> program_for(ir::Graph& graph, std::span<const ir::Value> roots,
-                                     const std::vector<bool>& donated, c10::Device device) {
-  static metrics::Counter cached("CachedCompile");
-  for (size_t i = 0; i < donated.size(); ++i) {
-    if (donated[i]) graph.key.add(i + 1);
-  }
-  add_settings(graph.key);
-  std::shared_ptr<Program> program = program_cache().find(graph.key);
-  if (program) {
-    cached.add();
-  } else {
-    program = compile(graph, roots, donated, device);
-    program_cache().insert(graph.key, program);
-  }
+                                     const std::vector<bool>& donated, c10::Device device,
+                                     const ir::Placement& placement) {
+  complete_key(graph, donated, placement);
+  std::shared_ptr<Program> program = find_program(graph.key);
+  if (!program) program = Compilation(graph, roots, donated, device, placement).run();
   TORCH_CHECK_WITH(OutOfMemoryError, program->refusal.empty(),
                    memory_error(program->refusal, device));
   return program;
 }
 
+void compile_program_behind(ir::Graph& graph, std::span<const ir::Value> roots,
+                            const std::vector<bool>& donated, c10::Device device) {
+  static metrics::Counter started("CompileBehind");
+  complete_key(graph, donated, {});
+  if (program_cache().find(graph.key) || is_compiling_behind(graph.key)) return;
+  started.add();
+  auto compilation = std::make_shared<Compilation>(graph, roots, donated, device, ir::Placement());
+  compile_behind(graph.key, [compilation = std::move(compilation)] { compilation->run(); });
+}
+
 std::string lower_to_text(const ir::Graph& graph, std::span<const ir::Value> roots,
-                          const std::string& name) {
+                          const std::string& name, const ir::Placement& placement) {
   ir::LoweringOptions options;
   options.name = name;
+  options.placement = placement;
   options.matmul_precision = upper(matmul_precision());
   return ir::lower(graph, roots, options).module;
 }

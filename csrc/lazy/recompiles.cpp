@@ -12,9 +12,6 @@ namespace {
 
 thread_local uint64_t t_owner = 0;
 
-// A line, and the graph there that the program is of (CompilationOwner).
-using Site = std::pair<ir::Location, uint64_t>;
-
 constexpr size_t kKeptSignatures = 8;
 constexpr size_t kKeptLines = 256;
 
@@ -27,7 +24,7 @@ struct Line {
 struct History {
   std::mutex mutex;
   size_t warn_at = 8;
-  std::map<Site, Line> lines;
+  std::map<CompilationSite, Line> lines;
 };
 
 History& history() {
@@ -55,13 +52,13 @@ std::string name_of(ir::Location location) {
 
 }  // namespace
 
-std::string note_compilation(ir::Signature signature) {
-  const ir::Location location = ir::current_location();
+CompilationSite current_site() { return {ir::current_location(), t_owner}; }
+
+std::string note_compilation(const CompilationSite& site, ir::Signature signature) {
   std::string difference, warning;
   {
     std::lock_guard lock(history().mutex);
     auto& lines = history().lines;
-    const Site site{location, t_owner};
     if (lines.size() >= kKeptLines && !lines.contains(site)) lines.erase(lines.begin());
     Line& line = lines[site];
     ++line.programs;
@@ -73,7 +70,7 @@ std::string note_compilation(ir::Signature signature) {
     line.recent.push_back(std::move(signature));
     if (line.recent.size() > kKeptSignatures) line.recent.pop_front();
     if (line.programs == history().warn_at) {
-      warning = name_of(location) + " compiled its program number " +
+      warning = name_of(site.line) + " compiled its program number " +
                 std::to_string(line.programs) +
                 ". What sets the last apart from the nearest before: " + difference +
                 " torch_xla.debug.metrics.metrics_report() lists all such lines.";
@@ -96,8 +93,7 @@ std::string recompile_report() {
   std::string text;
   for (const auto& [site, line] : history().lines) {
     if (line.programs < 2) continue;
-    text += "Recompiled: " + name_of(site.first) +
-            "\n  Programs: " + std::to_string(line.programs) +
+    text += "Recompiled: " + name_of(site.line) + "\n  Programs: " + std::to_string(line.programs) +
             "\n  LastDifference: " + line.last_difference + "\n";
   }
   return text;

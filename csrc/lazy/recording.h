@@ -22,14 +22,21 @@ struct LaunchRecord {
     size_t value;  // which result of the program
   };
 
+  struct Value {
+    ir::ElementType type;
+    stablehlo::Dims dims;
+  };
+
   c10::Device device{c10::kXLA, 0};
   ir::Hash128 key;
   std::shared_ptr<Program> program;
   // By parameter; null for a constant that was made on the host for this launch.
   std::vector<std::shared_ptr<DeviceData>> inputs;
+  std::vector<stablehlo::Dims> input_dims;
   std::vector<bool> donated;
   std::vector<ScalarValue> numbers;
   std::vector<ir::Location> number_locations;
+  std::vector<Value> values;  // the program's results
   std::vector<Output> outputs;
 };
 

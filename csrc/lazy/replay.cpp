@@ -8,11 +8,11 @@
 
 #include "ir/blocks.h"
 #include "ir/location.h"
-#include "lazy/dtype.h"
 #include "lazy/executor.h"
 #include "lazy/metrics.h"
 #include "lazy/random.h"
 #include "lazy/tensor.h"
+#include "lazy/unknown.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
@@ -43,6 +43,13 @@ std::string at_line(ir::Location location) {
   return text.empty() ? "" : " at " + text;
 }
 
+// Data that is on the host yet is brought to the devices.
+bool lies_so(DeviceData& data, const sharding::Sharding& sharding) {
+  data.place(&sharding);
+  const sharding::Sharding* now = data.array().sharding();
+  return now && now->layout() == sharding.layout();
+}
+
 std::string text_of(const ScalarValue& number) {
   return number.kind == ir::ScalarClass::kI64 ? std::to_string(number.integer)
                                               : std::to_string(number.real);
@@ -60,6 +67,7 @@ RecordedCall::RecordedCall(c10::Device device, std::vector<at::Tensor> arguments
     if (argument.storage->has_value()) argument.data = data_of(argument.storage->value());
     arguments_.push_back(std::move(argument));
   }
+  check_may_run();
   std::lock_guard lock(launch_mutex());
   TORCH_CHECK(current_recording() == nullptr,
               "torch_xla.compile(replay=True): another step is being recorded");
@@ -119,10 +127,8 @@ std::shared_ptr<Replay> Replay::make(const RecordedCall& before, const RecordedC
   replay->device_ = now.device_;
   replay->program_ = launch.program;
   replay->donated_ = launch.donated;
-  const auto types = launch.program->executable->output_types();
-  const auto dims = launch.program->executable->output_dims();
-  for (size_t i = 0; i < dims.size(); ++i) {
-    replay->values_.push_back({element_type(types[i]), Dims(std::span(dims[i]))});
+  for (const LaunchRecord::Value& value : launch.values) {
+    replay->values_.push_back({value.type, value.dims});
   }
   for (const RecordedCall::Argument& argument : now.arguments_) {
     const at::Tensor& tensor = argument.tensor;
@@ -149,7 +155,8 @@ std::string Replay::set_inputs(const RecordedCall& before, const RecordedCall& n
     const std::shared_ptr<DeviceData>& data = launch.inputs[i];
     if (!data || !old.inputs[i]) return "it creates the state that it updates";
     Input input;
-    input.dims = Dims(data->buffer().dims());
+    input.dims = launch.input_dims[i];
+    input.sharding = data->array().sharding();
     const auto is_argument = [&](size_t k) {
       return now.arguments_[k].data.lock() == data && k < before.arguments_.size() &&
              before.arguments_[k].data.lock() == old.inputs[i];
@@ -311,6 +318,7 @@ class Replay::Launch {
   explicit Launch(const Replay& replay) : replay_(replay) {}
 
   std::vector<std::shared_ptr<DeviceData>> inputs;
+  std::vector<ir::Value> overwritten;  // the leaves of inputs that are donated; others are empty
   std::vector<ScalarValue> numbers;
   std::vector<Target> targets;  // one for each output of the replay
   std::vector<std::shared_ptr<DeviceData>> results;
@@ -334,14 +342,19 @@ class Replay::Launch {
   // Keeps the promises. Returns the error if they cannot be kept.
   std::exception_ptr run() noexcept {
     try {
-      std::vector<pjrt::Buffer*> arguments;
-      arguments.reserve(inputs.size() + 3);
-      for (const auto& input : inputs) arguments.push_back(&input->buffer());
-      Buffers buffers = execute(*replay_.program_, std::move(arguments), numbers, replay_.device_);
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        if (replay_.donated_[i]) inputs[i]->give_up();
+      std::vector<const Array*> arguments;
+      arguments.reserve(inputs.size());
+      for (const auto& input : inputs) arguments.push_back(&input->array());
+      const std::vector<int64_t> kept = still_seen();
+      Arrays arrays = execute(*replay_.program_, arguments, numbers, replay_.device_, kept);
+      for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
+        if (k < kept.size() && kept[k] == static_cast<int64_t>(i)) {
+          ++k;
+        } else if (replay_.donated_[i]) {
+          inputs[i]->give_up();
+        }
       }
-      for (size_t i = 0; i < buffers.size(); ++i) results[i]->fulfil(std::move(buffers[i]));
+      for (size_t i = 0; i < arrays.size(); ++i) results[i]->fulfil(std::move(arrays[i]));
       return nullptr;
     } catch (...) {
       put_back();
@@ -351,10 +364,24 @@ class Replay::Launch {
   }
 
  private:
+  // Inputs that another thread read before promises took their place: it holds the leaf, and may go
+  // on from it.
+  std::vector<int64_t> still_seen() const {
+    std::vector<int64_t> seen;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const ir::Node* leaf = overwritten[i].node.get();
+      // References: `overwritten` and a target's contents before; for the data `inputs` and the leaf.
+      if (leaf && (leaf->use_count() != 2 || inputs[i].use_count() != 2)) {
+        seen.push_back(static_cast<int64_t>(i));
+      }
+    }
+    return seen;
+  }
+
   // A plugin that fails in the middle of a launch may have given up what was donated to it.
   static bool is_lost(const DeviceData& input) {
     try {
-      return input.buffer().is_deleted();
+      return input.array().is_deleted();
     } catch (...) {
       return true;
     }
@@ -395,6 +422,7 @@ std::string Replay::bind_inputs(const std::vector<at::Tensor>& arguments, Launch
     if (input.kind == Input::Kind::kConstant) {
       if (input.constant->storages.load() == 0) return "a tensor that it reads was written to";
       launch.inputs.push_back(input.constant);
+      launch.overwritten.emplace_back();
       continue;
     }
     const auto storage = input.kind == Input::Kind::kArgument
@@ -406,11 +434,15 @@ std::string Replay::bind_inputs(const std::vector<at::Tensor>& arguments, Launch
     if (!data || data->failed() || !std::ranges::equal(value.dims(), input.dims)) {
       return "a tensor that it reads has another shape, or failed to be computed";
     }
+    if (input.sharding && !lies_so(*data, *input.sharding)) {
+      return "a tensor that it reads is cut over the devices in another way";
+    }
     if (donated_[i] && (data->storages.load() != 1 || value.node->use_count() != 2 ||
                         value.node->shared_payload().use_count() != 2)) {
       return "something else refers to the old contents of a tensor that it overwrites";
     }
     launch.inputs.push_back(std::move(data));
+    launch.overwritten.push_back(donated_[i] ? value : ir::Value());
   }
   for (size_t i = 0; i < launch.inputs.size(); ++i) {
     if (donated_[i] && launch.inputs[i].use_count() != 2) {
@@ -452,6 +484,7 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
                                                    std::string& reason) {
   static metrics::Counter replayed("ReplayedStep");
   pjrt::check_not_forked();
+  check_may_run();
   if (LazyStorage::any_pending(device_.index())) sync(device_);
   reason = check_arguments(arguments);
   if (!reason.empty()) return std::nullopt;

@@ -80,6 +80,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
     WeakStorage state{c10::intrusive_ptr<LazyStorage>()};
     std::shared_ptr<DeviceData> constant;
     stablehlo::Dims dims;
+    const sharding::Sharding* sharding = nullptr;  // in SPMD mode
   };
   struct Output {
     enum class Kind { kArgument, kState, kFresh } kind;

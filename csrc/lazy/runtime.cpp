@@ -13,9 +13,19 @@ namespace {
 
 std::function<RuntimeConfig()> g_configurator;
 std::atomic<Runtime*> g_runtime{nullptr};
+std::atomic<size_t> g_partitions{0};  // 0: not in SPMD mode
 thread_local c10::DeviceIndex t_current_device = 0;
 
 }  // namespace
+
+bool is_spmd() { return g_partitions.load(std::memory_order_relaxed) != 0; }
+
+size_t num_partitions() {
+  const size_t count = g_partitions.load(std::memory_order_relaxed);
+  return count == 0 ? 1 : count;
+}
+
+void set_spmd(size_t partitions) { g_partitions.store(partitions); }
 
 void set_runtime_configurator(std::function<RuntimeConfig()> configurator) {
   g_configurator = std::move(configurator);
@@ -43,9 +53,15 @@ Runtime& Runtime::get() {
 
 bool Runtime::is_initialized() { return g_runtime.load(std::memory_order_acquire) != nullptr; }
 
+int Runtime::device_count() const {
+  return is_spmd() ? 1 : static_cast<int>(client_->addressable_devices().size());
+}
+
 pjrt::Device* Runtime::device(c10::Device device) const {
   const auto& devices = client_->addressable_devices();
   const int index = device.index() < 0 ? 0 : device.index();
+  TORCH_CHECK(!is_spmd() || index == 0, "no device xla:", index,
+              ": in SPMD mode xla:0 stands for all devices");
   TORCH_CHECK(index < static_cast<int>(devices.size()), "no device xla:", index, ": the ",
               config_.device_type, " plugin has ", devices.size(),
               " (xla:0 to xla:", devices.size() - 1, ")");

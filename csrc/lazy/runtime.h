@@ -20,6 +20,14 @@ struct RuntimeConfig {
 // Called once, at the first use of a device. It may throw; the next use asks again.
 void set_runtime_configurator(std::function<RuntimeConfig()> configurator);
 
+// SPMD mode (spmd.h): one program runs on all devices of the client, and to torch there is one
+// device, xla:0. Devices that a program runs on: 1 outside that mode.
+bool is_spmd();
+size_t num_partitions();
+inline bool is_partitioned() { return num_partitions() > 1; }
+// For spmd.h, which makes what exists already fit: from here on `partitions` devices are one.
+void set_spmd(size_t partitions);
+
 // The one PJRT client of the process. torch device xla:i is its i-th addressable device.
 class Runtime {
  public:
@@ -32,7 +40,8 @@ class Runtime {
   pjrt::Client& client() { return *client_; }
   // Whether the devices are the host's own CPU, and their memory the host's.
   bool is_cpu() const { return is_cpu_; }
-  int device_count() const { return static_cast<int>(client_->addressable_devices().size()); }
+  // As torch sees them: one in SPMD mode.
+  int device_count() const;
   // Throws c10::Error when there is no such device.
   pjrt::Device* device(c10::Device device) const;
 

@@ -11,10 +11,18 @@
 #include "lazy/dtype.h"
 #include "lazy/full.h"
 #include "lazy/runtime.h"
+#include "lazy/spmd.h"
+#include "lazy/storage_watch.h"
 #include "lazy/trimmed.h"
 
 namespace torch_xla::lazy {
 namespace {
+
+// Nearly always there is no watch in any thread, and one load says so.
+std::atomic<int> watches{0};
+thread_local StorageWatch* t_watch = nullptr;
+
+StorageWatch* watch() { return watches.load(std::memory_order_relaxed) == 0 ? nullptr : t_watch; }
 
 // The deleter's address also marks a data pointer as ours.
 void delete_lazy(void* context) {
@@ -24,6 +32,8 @@ void delete_lazy(void* context) {
 // The address is no address of the contents: it only tells storages apart, as data_ptr() does on
 // other devices, and is not null, which to torch means a storage whose memory was taken away.
 c10::DataPtr data_ptr(c10::intrusive_ptr<LazyStorage> storage) {
+  if (StorageWatch* watching = watch()) [[unlikely]]
+    watching->note_new(*storage);
   const c10::Device device = storage->device();
   void* address = storage.release();
   return c10::DataPtr(address, address, delete_lazy, device);
@@ -99,9 +109,13 @@ void LazyStorage::retire() {
 // What `value` held before is the caller's to drop, once the lock is released: it may be the last
 // reference to a whole graph.
 void LazyStorage::exchange(ir::Value& value) {
+  if (StorageWatch* watching = watch()) [[unlikely]]
+    watching->note_write(*this, value_);
   DeviceData* data = DeviceData::of(computed(value));
   if (data) ++data->storages;
   if (DeviceData* old = DeviceData::of(computed(value_))) --old->storages;
+  if (is_partitioned() && !sharding_ && value && !data) [[unlikely]]
+    keep_sharding();
   std::swap(value_, value);
   const bool pending = value_ && !data;
   if (!pending) {
@@ -110,6 +124,38 @@ void LazyStorage::exchange(ir::Value& value) {
     initial_fill_ = value;
   }
   list_pending(pending);
+}
+
+void LazyStorage::keep_sharding() {
+  const DeviceData* old = DeviceData::of(computed(value_));
+  if (!old || !old->has_array()) return;
+  sharding_ = old->on_host() ? replicated(sizes_.size()) : old->array().sharding();
+}
+
+const sharding::Sharding* LazyStorage::sharding() {
+  std::lock_guard guard(lock_);
+  return sharding_;
+}
+
+void LazyStorage::set_sharding(const sharding::Sharding* sharding) {
+  std::lock_guard guard(lock_);
+  sharding_ = sharding;
+}
+
+void LazyStorage::mark(const sharding::Sharding* sharding) {
+  std::lock_guard guard(lock_);
+  sharding_ = sharding;
+  marked_ = true;
+}
+
+void LazyStorage::unmark() {
+  std::lock_guard guard(lock_);
+  marked_ = false;
+}
+
+bool LazyStorage::marked() {
+  std::lock_guard guard(lock_);
+  return marked_;
 }
 
 void LazyStorage::drop_value() {
@@ -216,9 +262,16 @@ bool LazyStorage::replace_value(const ir::Value& expected, ir::Value value) {
 
 void LazyStorage::rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides) {
   drop_value();
+  sharding_ = nullptr;
+  marked_ = false;
   type_ = type;
   sizes_ = std::move(sizes);
   strides_ = std::move(strides);
+}
+
+void set_storage_watch(StorageWatch* watch) {
+  watches += (watch != nullptr) - (t_watch != nullptr);
+  t_watch = watch;
 }
 
 c10::Allocator* allocator() {

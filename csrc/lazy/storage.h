@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/view.h"
+#include "sharding/sharding.h"
 #include "lazy/data.h"
 #include "lazy/spin_lock.h"
 
@@ -59,6 +60,16 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   // Makes the base one of other sizes (same number of bytes or not); the contents are dropped.
   void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
 
+  // In SPMD mode, how the contents are to lie on the devices: what a user said, else how those lay
+  // that were written over first, so that a tensor which is updated stays where it is. Null: as XLA
+  // sees fit. Of the base's rank; a new base has none.
+  const sharding::Sharding* sharding();
+  void set_sharding(const sharding::Sharding* sharding);
+  // The same as a user's word, which counts more (mark_sharding.h).
+  void mark(const sharding::Sharding* sharding);
+  void unmark();
+  bool marked();
+
   // True when the contents are not on the device yet.
   bool pending() const { return pending_.load(std::memory_order_relaxed); }
 
@@ -74,6 +85,7 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   friend struct PendingList;
   void drop_value();
   void exchange(ir::Value& value);  // requires the lock
+  void keep_sharding();             // of the contents; requires the lock
   void list_pending(bool is_pending);
 
   c10::Device device_;
@@ -83,6 +95,8 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   SpinLock lock_;  // of what follows
   ir::Value value_;
   ir::Value initial_fill_;
+  const sharding::Sharding* sharding_ = nullptr;
+  bool marked_ = false;
   // Written with the list of pending storages locked.
   std::atomic<bool> pending_{false};
   bool retired_ = false;

@@ -8,6 +8,7 @@
 #include "ir/lowering.h"
 #include "lazy/complex_half.h"
 #include "lazy/dtype.h"
+#include "lazy/mark_sharding.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
 #include "lazy/trimmed.h"
@@ -170,11 +171,10 @@ at::Tensor row_major(ir::Value value, at::IntArrayRef sizes, at::ScalarType dtyp
   const ir::ElementType type = element_type(dtype);
   const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype));
   check_fits(bytes, device);
-  at::Tensor tensor = wrap(
-      is_complex_half(dtype)
-          ? storage_of_pairs(device, bytes)
-          : LazyStorage::make(device, type, Dims(sizes), {}, bytes, std::move(value)),
-      dtype);
+  at::Tensor tensor = wrap(is_complex_half(dtype) ? storage_of_pairs(device, bytes)
+                                                  : LazyStorage::make(device, type, Dims(sizes), {},
+                                                                      bytes, std::move(value)),
+                           dtype);
   if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
@@ -257,13 +257,13 @@ void write(const at::TensorBase& tensor, ir::Value value) {
   LazyStorage& storage = storage_of(tensor);
   value = apply_bits(tensor, std::move(value));
   if (is_base(tensor, storage)) [[likely]] {
-    storage.set_value(std::move(value));
+    storage.set_value(fitting(std::move(value), storage));
     return;
   }
   if (!storage.has_value()) adopt_geometry(tensor, storage);
   follow_growth(tensor, storage);
   if (is_base(tensor, storage)) {
-    storage.set_value(std::move(value));
+    storage.set_value(fitting(std::move(value), storage));
   } else if (is_complex_half(tensor.scalar_type())) {
     if (tensor.numel() != 0) write_complex_half(tensor, storage, value);
   } else if (tensor.numel() != 0) {

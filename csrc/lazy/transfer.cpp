@@ -2,15 +2,18 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/narrow.h>
 
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
+#include "lazy/host_memory.h"
 #include "lazy/host_range.h"
 #include "lazy/metrics.h"
 #include "lazy/program_error.h"
 #include "lazy/runtime.h"
+#include "lazy/spmd.h"
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
 #include "lazy/trimmed.h"
@@ -24,6 +27,18 @@ at::Tensor empty_cpu(ir::ShapeRef shape) {
                    at::TensorOptions(scalar_type(shape.type)).device(at::kCPU));
 }
 
+at::Tensor host_full(const c10::Scalar& number, at::ScalarType dtype, at::IntArrayRef sizes) {
+  constexpr size_t kLarge = 1 << 20;
+  const at::TensorOptions options(dtype);
+  const size_t bytes = c10::multiply_integers(sizes) * c10::elementSize(dtype);
+  if (bytes >= kLarge && number.isIntegral(/*includeBool=*/true) && number.equal(0)) {
+    if (const std::shared_ptr<void> memory = host_memory::zeros(bytes)) {
+      return at::from_blob(memory.get(), sizes, [memory](void*) {}, options);
+    }
+  }
+  return at::full(sizes, number, options);
+}
+
 // Blocks until `data` is in `cpu`, which is row-major.
 void fetch(DeviceData& data, const at::Tensor& cpu) {
   static metrics::Metric time("TransferFromDeviceTime", metrics::Unit::kNanoseconds);
@@ -31,7 +46,7 @@ void fetch(DeviceData& data, const at::Tensor& cpu) {
   metrics::Timer timer(time);
   const size_t size = cpu.nbytes();
   if (size == 0) return;
-  data.buffer().copy_to_host(cpu.mutable_data_ptr(), size).wait();
+  fetch(data.array(), cpu);
   bytes.add(static_cast<double>(size));
 }
 
@@ -58,8 +73,17 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   const ir::ElementType type = element_type(cpu.scalar_type());
   // Bits that the tensor only carries, and strides the plugin need not know.
   const at::Tensor dense = cpu.to(scalar_type(type)).resolve_conj().resolve_neg().contiguous();
-  Runtime& runtime = Runtime::get();
   const at::IntArrayRef sizes = dense.sizes();
+  if (is_partitioned()) {
+    // How it is to be cut may be said yet.
+    at::Tensor own = dense.is_alias_of(cpu) ? dense.clone() : dense;
+    auto data = std::make_shared<DeviceData>(
+        device, ir::current_location(),
+        [own, device](const sharding::Sharding* sharding) { return place(own, sharding, device); });
+    remember_range(dense, data);
+    return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
+  }
+  Runtime& runtime = Runtime::get();
   auto buffer = runtime.client().buffer_from_host(
       dense.const_data_ptr(), buffer_type(type), {sizes.data(), sizes.size()}, {},
       runtime.device(device), pjrt::HostBufferSemantics::kImmutableOnlyDuringCall);
@@ -69,14 +93,22 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
 }
 
-std::unique_ptr<pjrt::Buffer> upload_full(const c10::Scalar& number, ir::ShapeRef shape,
-                                          c10::Device device) {
-  const at::Tensor cpu = at::full({shape.dims.data(), shape.dims.size()}, number,
-                                  at::TensorOptions(scalar_type(shape.type)));
-  Runtime& runtime = Runtime::get();
-  return runtime.client().buffer_from_host(
-      cpu.mutable_data_ptr(), buffer_type(shape.type), shape.dims, {}, runtime.device(device),
-      pjrt::HostBufferSemantics::kMutableZeroCopy, /*on_done=*/[cpu] {});
+Array upload_full(const c10::Scalar& number, ir::ShapeRef shape,
+                  const sharding::Sharding* sharding, c10::Device device) {
+  const std::vector<int64_t> dims =
+      sharding ? sharding->tile_dims(shape.dims) : std::vector(shape.dims.begin(), shape.dims.end());
+  const auto on = [&](pjrt::Device* target) {
+    const at::Tensor cpu = host_full(number, scalar_type(shape.type), dims);
+    return Runtime::get().client().buffer_from_host(
+        cpu.mutable_data_ptr(), buffer_type(shape.type), dims, {}, target,
+        pjrt::HostBufferSemantics::kMutableZeroCopy, /*on_done=*/[cpu] {});
+  };
+  if (!sharding) return on(Runtime::get().device(device));
+  std::vector<std::unique_ptr<pjrt::Buffer>> shards;
+  for (pjrt::Device* each : Runtime::get().client().addressable_devices()) {
+    shards.push_back(on(each));
+  }
+  return Array(sharding, std::move(shards));
 }
 
 at::Tensor download(ir::Value value, c10::Device device) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ir/node.h"
-#include "pjrt/buffer.h"
+#include "lazy/array.h"
 
 namespace torch_xla::lazy {
 
@@ -14,9 +14,10 @@ namespace torch_xla::lazy {
 // returns, so the tensor may change right after.
 ir::Value upload(const at::Tensor& cpu, c10::Device device);
 
-// A new buffer with `number` in every element. Its memory may be the host's own, donated or not.
-std::unique_ptr<pjrt::Buffer> upload_full(const c10::Scalar& number, ir::ShapeRef shape,
-                                          c10::Device device);
+// A new array with `number` in every element, cut by `sharding` in SPMD mode. Its memory may be the
+// host's own, donated or not.
+Array upload_full(const c10::Scalar& number, ir::ShapeRef shape,
+                  const sharding::Sharding* sharding, c10::Device device);
 
 // Computes what is pending and copies a value into a new, row-major CPU tensor. Blocks until it is
 // there. Throws the error of the program that makes it.

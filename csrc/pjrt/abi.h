@@ -33,7 +33,7 @@ struct SerializedExecutable;
 struct TopologyDescription;
 struct ExecuteContext;
 
-enum ExtensionType : uint32_t { kExtensionFfi = 5 };
+enum ExtensionType : uint32_t { kExtensionFfi = 5, kExtensionShardings = 19 };
 
 struct ExtensionBase {
   size_t struct_size;
@@ -745,6 +745,32 @@ struct FFI_Extension {
   void* type_register;
   void* user_data_add;
   Error* (*register_handler)(FFI_Register_Handler_Args*);
+};
+
+// ---- the shardings extension ----
+
+// Each sharding is a serialized xla.OpSharding, owned by the executable. None at all (a null list)
+// for a program that was not partitioned.
+struct Shardings_PJRT_Executable_ParameterShardings_Args {
+  Head head;
+  Executable* executable;
+  size_t num_parameters;
+  const char* const* shardings;
+  const size_t* sharding_sizes;
+};
+struct Shardings_PJRT_Executable_OutputShardings_Args {
+  Head head;
+  Executable* executable;
+  size_t num_outputs;
+  const char* const* shardings;
+  const size_t* sharding_sizes;
+};
+struct Shardings_Extension {
+  ExtensionBase base;
+  Error* (*PJRT_Shardings_PJRT_Executable_ParameterShardings)(
+      Shardings_PJRT_Executable_ParameterShardings_Args*);
+  Error* (*PJRT_Shardings_PJRT_Executable_OutputShardings)(
+      Shardings_PJRT_Executable_OutputShardings_Args*);
 };
 
 // ---- the function table ----

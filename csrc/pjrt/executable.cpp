@@ -106,6 +106,26 @@ std::optional<std::vector<std::string>> CompiledProgram::output_memory_kinds() c
   return kinds;
 }
 
+std::optional<std::vector<std::string>> CompiledProgram::output_shardings() const {
+  const auto* extension = reinterpret_cast<const abi::Shardings_Extension*>(
+      plugin_->extension(abi::kExtensionShardings));
+  if (extension == nullptr || extension->base.struct_size < sizeof(abi::Shardings_Extension)) {
+    return std::nullopt;
+  }
+  auto args = make<abi::Shardings_PJRT_Executable_OutputShardings_Args>();
+  args.executable = executable_;
+  check_not_forked();
+  if (abi::Error* error = extension->PJRT_Shardings_PJRT_Executable_OutputShardings(&args)) {
+    throw take_error(api_, error);
+  }
+  if (args.shardings == nullptr) return std::nullopt;
+  std::vector<std::string> result;
+  for (size_t i = 0; i < args.num_outputs; ++i) {
+    result.emplace_back(args.shardings[i], args.sharding_sizes[i]);
+  }
+  return result;
+}
+
 std::optional<std::string> CompiledProgram::fingerprint() const {
   auto args = make<abi::Executable_Fingerprint_Args>();
   args.executable = executable_;

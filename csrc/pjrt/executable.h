@@ -53,6 +53,9 @@ class CompiledProgram {
   std::vector<std::vector<int64_t>> output_dims() const;
   // One per output; nothing where the plugin does not say.
   std::optional<std::vector<std::string>> output_memory_kinds() const;
+  // A serialized xla.OpSharding per output; nothing where the plugin does not say, or for a program
+  // that was not partitioned.
+  std::optional<std::vector<std::string>> output_shardings() const;
   // Equal for equal programs of one plugin; nothing where the plugin does not say.
   virtual std::optional<std::string> fingerprint() const;
   // For Client::load of the same plugin on the same kind of machine.

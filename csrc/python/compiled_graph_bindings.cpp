@@ -1,7 +1,10 @@
-// Graphs that are traced once and launched from then on (torch.compile).
+// Graphs that are traced once and launched from then on (torch.compile), and steps that are traced
+// before they are called.
 
 #include "lazy/capture.h"
+#include "lazy/compile_behind.h"
 #include "lazy/compiled_graph.h"
+#include "lazy/rehearsal.h"
 #include "python/bindings.h"
 #include "python/syncing.h"
 
@@ -23,6 +26,12 @@ std::optional<Tensors> run(lazy::CompiledGraph& graph, const Tensors& inputs) {
   return results;
 }
 
+std::unique_ptr<lazy::Rehearsal> begin_rehearsal(const std::string& device) {
+  std::unique_ptr<lazy::Rehearsal> rehearsal;
+  syncing([&] { rehearsal = std::make_unique<lazy::Rehearsal>(parse_device(device)); });
+  return rehearsal;
+}
+
 }  // namespace
 
 void bind_compiled_graphs(py::module_& m) {
@@ -41,6 +50,25 @@ void bind_compiled_graphs(py::module_& m) {
       .def("may_be_out_of_bounds", &lazy::CompiledGraph::may_be_out_of_bounds, py::arg("inputs"),
            WithoutGil())
       .def_property_readonly("written_inputs", &lazy::CompiledGraph::written_inputs);
+  py::class_<lazy::Rehearsal>(m, "_Rehearsal",
+                              "The calling thread traces a step that does not run, from here to "
+                              "`finish` or `cancel`; then all tensors are what they were.")
+      .def(py::init(&begin_rehearsal), py::arg("device"))
+      .def(
+          "stand_in",
+          [](lazy::Rehearsal& rehearsal, const at::Tensor& like) {
+            return rehearsal.stand_in(like.scalar_type(), like.sizes(), like.strides());
+          },
+          py::arg("like"), "A tensor that looks like `like` and has no contents.", WithoutGil())
+      .def("forget", &lazy::Rehearsal::forget, py::arg("tensors"),
+           "A call would have dropped these tensors of one storage.", WithoutGil())
+      .def(
+          "finish", [](lazy::Rehearsal& rehearsal) { syncing([&] { rehearsal.finish(); }); },
+          "Compiles the step's program behind. Its results must be alive.")
+      .def("cancel", &lazy::Rehearsal::cancel, WithoutGil());
+  m.def("_num_compiling_behind", &lazy::num_compiling_behind, WithoutGil(),
+        "Programs of prepared steps that wait or are being compiled.");
+  m.def("_finish_compiling_behind", &lazy::finish_compiling_behind, WithoutGil());
 }
 
 }  // namespace torch_xla::python

@@ -93,8 +93,34 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   return true;
 }
 
+// How calls of "aten::add", overload "Tensor" run, as docs/operators.md names it.
+std::string route(const std::string& name, const std::string& overload) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  TORCH_CHECK(op, "there is no operator ", name, overload.empty() ? "" : ".", overload);
+  switch (aten::route_of(*op, !look_up(op->operator_name()).is_none())) {
+    case aten::Route::kKernel:
+      return "kernel";
+    case aten::Route::kComposite:
+      return "composite";
+    case aten::Route::kDerived:
+      return "derived";
+    case aten::Route::kDecomposition:
+      return "decomposition";
+    case aten::Route::kHostCall:
+      return "host call";
+    case aten::Route::kHost:
+      return "host";
+    case aten::Route::kNone:
+      return "none";
+  }
+  return "none";
+}
+
 }  // namespace
 
-void bind_decompositions() { aten::set_decomposer(&decompose); }
+void bind_decompositions(py::module_& m) {
+  aten::set_decomposer(&decompose);
+  m.def("_operator_route", route, py::arg("name"), py::arg("overload"));
+}
 
 }  // namespace torch_xla::python

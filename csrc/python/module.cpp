@@ -33,5 +33,6 @@ PYBIND11_MODULE(_XLAC, module) {
   torch_xla::python::bind_locations(module);
   torch_xla::python::bind_compiled_graphs(module);
   torch_xla::python::bind_guards(module);
-  torch_xla::python::bind_decompositions();
+  torch_xla::python::bind_spmd(module);
+  torch_xla::python::bind_decompositions(module);
 }

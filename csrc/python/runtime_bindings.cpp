@@ -81,6 +81,13 @@ std::vector<std::string> local_devices() {
   return names_of(Runtime::get().client().addressable_devices());
 }
 
+// As torch sees them: in SPMD mode the first stands for all.
+std::vector<std::string> torch_devices() {
+  std::vector<std::string> names = local_devices();
+  if (lazy::is_spmd()) names.resize(1);
+  return names;
+}
+
 std::vector<std::string> all_devices() { return names_of(Runtime::get().client().devices()); }
 
 py::dict attributes_of(const std::string& name) {
@@ -185,7 +192,7 @@ void bind_runtime(py::module_& m) {
   m.def("_xla_runtime_is_initialized", [] { return Runtime::is_initialized(); });
   m.def("_forked_with_client", [] { return pjrt::forked_with_client(); });
 
-  m.def("_xla_get_devices", local_devices, WithoutGil());
+  m.def("_xla_get_devices", torch_devices, WithoutGil());
   m.def("_xla_get_all_devices", all_devices, WithoutGil());
   m.def("_xla_get_runtime_devices", local_devices, WithoutGil());
   m.def("_xla_get_all_runtime_devices", all_devices, WithoutGil());
@@ -199,7 +206,7 @@ void bind_runtime(py::module_& m) {
       },
       py::arg("devices") = std::vector<std::string>(), WithoutGil());
   m.def("_xla_num_devices", [] { return Runtime::get().device_count(); }, WithoutGil());
-  m.def("_xla_num_runtime_devices", [] { return Runtime::get().device_count(); }, WithoutGil());
+  m.def("_xla_num_runtime_devices", [] { return local_devices().size(); }, WithoutGil());
   m.def(
       "_xla_num_global_devices", [] { return Runtime::get().client().devices().size(); },
       WithoutGil());

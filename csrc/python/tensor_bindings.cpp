@@ -77,7 +77,7 @@ std::string debug_info(const at::Tensor& tensor) {
       << "XLA Shape: " << value.shape().to_string() << "\n";
   if (const lazy::DeviceData* data = lazy::DeviceData::of(value)) {
     const char* state = data->failed()       ? "failed"
-                        : data->has_buffer() ? "on the device"
+                        : data->has_array()  ? "on the device"
                                              : "being computed";
     out << "IR: None\nXLAData: " << state << "\n";
   } else {
@@ -139,7 +139,7 @@ uintptr_t unsafe_buffer_pointer(const at::Tensor& tensor) {
   TORCH_CHECK(data,
               "the tensor has no buffer of its own: it is a view, or was not computed yet "
               "(torch_xla.sync())");
-  return data->buffer().unsafe_pointer();
+  return data->array().buffer().unsafe_pointer();
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include "ir/sharding.h"
+
+#include <algorithm>
+
+#include "ir/lowering.h"
+
+namespace torch_xla::ir {
+namespace {
+
+using sharding::Mesh;
+using sharding::Sharding;
+
+const Op kShardingConstraint{
+    "xla::sharding_constraint", [](Lowering& l, const Node& node) -> Results {
+      return l->sharding_constraint(l.operand(0), l.meshes().text(constraint_of(node)));
+    }};
+
+size_t cutting_axes(const Mesh& mesh) {
+  return static_cast<size_t>(std::count_if(mesh.sizes().begin(), mesh.sizes().end(),
+                                           [](int64_t size) { return size > 1; }));
+}
+
+}  // namespace
+
+Value constrain(Value value, const Sharding* sharding) {
+  const ShapeRef shape = value.shape();
+  // Shardings are unique and live on, so the address stands for one.
+  return Node::make(kShardingConstraint, {std::move(value)},
+                    Attributes::of(reinterpret_cast<intptr_t>(sharding)), shape);
+}
+
+const Sharding* constraint_of(const Node& node) {
+  if (&node.op() != &kShardingConstraint) return nullptr;
+  return reinterpret_cast<const Sharding*>(node.attributes().integer());
+}
+
+MeshNames::MeshNames(const Graph& graph, const Placement& placement) {
+  const auto consider = [this](const Sharding* sharding) {
+    if (!sharding) return;
+    const bool cuts_more = main_ && !sharding->is_replicated() &&
+                           cutting_axes(*sharding->mesh()) > cutting_axes(*main_);
+    if (!main_ || cuts_more) main_ = sharding->mesh();
+  };
+  for (bool replicated : {false, true}) {
+    const auto all = [&](const auto& shardings) {
+      for (const Sharding* sharding : shardings) {
+        if (sharding && sharding->is_replicated() == replicated) consider(sharding);
+      }
+    };
+    all(placement.parameters);
+    all(placement.outputs);
+    std::vector<const Sharding*> constraints;
+    for (const Node* node : graph.order) constraints.push_back(constraint_of(*node));
+    all(constraints);
+  }
+}
+
+std::string MeshNames::text(const Sharding* sharding) {
+  if (sharding->mesh() != main_) {
+    const Sharding* same = Sharding::of_tiles(main_, sharding->tiles(), sharding->tile_of());
+    if (same->mesh() == main_) sharding = same;
+  }
+  auto at = std::find(meshes_.begin(), meshes_.end(), sharding->mesh());
+  if (at == meshes_.end()) at = meshes_.insert(at, sharding->mesh());
+  const auto number = at - meshes_.begin();
+  return sharding->shardy(number == 0 ? "mesh" : "mesh_" + std::to_string(number));
+}
+
+std::vector<std::string> MeshNames::declarations() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < meshes_.size(); ++i) {
+    lines.push_back("sdy.mesh @mesh" + (i == 0 ? std::string() : '_' + std::to_string(i)) + " = " +
+                    meshes_[i]->text());
+  }
+  return lines;
+}
+
+}  // namespace torch_xla::ir

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/node.h"
+#include "sharding/sharding.h"
+
+namespace torch_xla::ir {
+
+// `value`, cut as told: a wish in the middle of a graph, which XLA fulfils by the collectives that
+// it takes. `sharding` has the value's rank.
+Value constrain(Value value, const sharding::Sharding* sharding);
+// What a node made by constrain() wishes; null for any other.
+const sharding::Sharding* constraint_of(const Node& node);
+
+// How the arrays of a program that is cut over devices lie. Empty lists: it is not.
+struct Placement {
+  std::vector<const sharding::Sharding*> parameters;  // one for each
+  std::vector<const sharding::Sharding*> outputs;     // one for each; null: as XLA sees fit
+
+  bool is_partitioned() const { return !parameters.empty() || !outputs.empty(); }
+};
+
+// The meshes of one program, and shardings in the names that it has for them.
+//
+// All that can be said in the axes of one mesh is said in these: Shardy carries shardings from op
+// to op only within a mesh. It is the one with the most axes among those that the program cuts by.
+class MeshNames {
+ public:
+  MeshNames() = default;
+  MeshNames(const Graph& graph, const Placement& placement);
+
+  // Null where nothing is cut.
+  const sharding::Mesh* main() const { return main_; }
+  // Shardy's text. The mesh is among meshes() from here on.
+  std::string text(const sharding::Sharding* sharding);
+  // One `sdy.mesh` line for each that text() named so far.
+  std::vector<std::string> declarations() const;
+
+ private:
+  const sharding::Mesh* main_ = nullptr;
+  std::vector<const sharding::Mesh*> meshes_;
+};
+
+}  // namespace torch_xla::ir
