@@ -1,0 +1,115 @@
+"""Tensors as the chunks that a checkpoint holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
+
+from torch_xla._extension import _XLAC
+
+Offsets = tuple[int, ...]
+
+
+def is_xla(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "xla"
+
+
+def chunk(offsets: Offsets, sizes: torch.Size) -> ChunkStorageMetadata:
+    return ChunkStorageMetadata(offsets=torch.Size(offsets), sizes=sizes)
+
+
+def _ranges(tensor: torch.Tensor) -> list[list[tuple[int, int]]]:
+    """For each device the part of the tensor that it holds; one whole part if it is not cut."""
+    sharding = _XLAC._xla_get_sharding(tensor)
+    if sharding is None or sharding.is_replicated:
+        return [[(0, size) for size in tensor.shape]]
+    sizes = list(tensor.shape)
+    return [sharding.ranges(sizes, device) for device in range(len(sharding.tile_of))]
+
+
+def _offsets(ranges: list[tuple[int, int]]) -> Offsets:
+    return tuple(start for start, _ in ranges)
+
+
+def _is_empty(ranges: list[tuple[int, int]]) -> bool:
+    return any(start == limit for start, limit in ranges)
+
+
+def chunks_of(tensor: torch.Tensor) -> dict[Offsets, ChunkStorageMetadata]:
+    """The parts in which an xla tensor lies on its devices, each once, by where they begin."""
+    parts = {}
+    for ranges in _ranges(tensor):
+        if tensor.numel() and _is_empty(ranges):
+            continue  # a device behind the end of a tensor whose size is no multiple
+        sizes = torch.Size(limit - start for start, limit in ranges)
+        parts[_offsets(ranges)] = chunk(_offsets(ranges), sizes)
+    return parts
+
+
+@dataclasses.dataclass(frozen=True)
+class CpuShards:
+    """An xla tensor's parts on the host, each once, by where they begin."""
+
+    shape: torch.Size
+    parts: dict[Offsets, torch.Tensor]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> CpuShards:
+        """Copies the parts from the devices; waits for what is pending."""
+        all_ranges = _ranges(tensor)
+        if len(all_ranges) == 1:
+            return cls(tensor.shape, {_offsets(all_ranges[0]): tensor.detach().cpu()})
+        wanted = chunks_of(tensor)
+        held = _XLAC._xla_local_shards(tensor.detach())
+        parts = {}
+        for ranges, (shard, _) in zip(all_ranges, held, strict=True):
+            if _offsets(ranges) in wanted and (not _is_empty(ranges) or not tensor.numel()):
+                parts.setdefault(_offsets(ranges), shard)
+        return cls(tensor.shape, parts)
+
+
+def load_parts(tensor: torch.Tensor, parts: dict[Offsets, torch.Tensor]) -> None:
+    """Writes parts of `chunks_of(tensor)` into the tensor, each to the devices that hold it."""
+    all_ranges = _ranges(tensor)
+    with torch.no_grad():
+        if len(all_ranges) == 1:
+            tensor.copy_(parts[_offsets(all_ranges[0])])
+            return
+        shards = []
+        for ranges in all_ranges:
+            if _is_empty(ranges):
+                sizes = [limit - start for start, limit in ranges]
+                shards.append(torch.empty(sizes, dtype=tensor.dtype))
+            else:
+                shards.append(parts[_offsets(ranges)])
+        _XLAC._xla_load_local_shards(tensor.detach(), shards)
+
+
+def on_host(value: Any) -> Any:
+    """A state dict, or part of one, with CpuShards and copies in the place of tensors."""
+    if is_xla(value):
+        return CpuShards.of(value)
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: on_host(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [on_host(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a nested state dict."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
