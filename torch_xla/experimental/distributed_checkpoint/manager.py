@@ -8,12 +8,13 @@ import queue
 import shutil
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import CheckpointException
 
 import torch_xla
 import torch_xla.runtime as xr
@@ -80,7 +81,7 @@ class CheckpointManager:
         self._interval = save_interval
         self._max_to_keep = max_to_keep
         self._group = process_group
-        self._errors: list[BaseException] = []
+        self._errors: list[Exception] = []  # of saves in the background, for the next call
         self._waiting: queue.Queue[tuple[int, Any]] = queue.Queue(async_queue_size)
         self._thread: threading.Thread | None = None
         self._preempted = threading.Event()
@@ -106,7 +107,7 @@ class CheckpointManager:
             Whether it was saved.
 
         Raises:
-            Exception: what went wrong in this save, or in an asynchronous one before.
+            RuntimeError: it could not be written, or an asynchronous one before it.
         """
         if not (force or self.should_save(step)):
             return False
@@ -142,19 +143,21 @@ class CheckpointManager:
 
         Raises:
             ValueError: there is no such checkpoint, or a tensor has another shape.
+        RuntimeError: it cannot be read, or lacks what the state dict has.
         """
         self.join()
         folder = self._path / str(step)
         if not (folder / _METADATA).exists():
             steps = ", ".join(map(str, self.all_steps())) or "none"
             raise ValueError(f"no checkpoint of step {step} in '{self._path}': there are {steps}")
-        dcp.load(
-            state_dict,
-            storage_reader=dcp.FileSystemReader(folder),
-            planner=SPMDLoadPlanner(),
-            process_group=self._group,
-            no_dist=not self._is_distributed(),
-        )
+        with _plain_errors(f"the checkpoint of step {step} was not loaded"):
+            dcp.load(
+                state_dict,
+                storage_reader=dcp.FileSystemReader(folder),
+                planner=SPMDLoadPlanner(),
+                process_group=self._group,
+                no_dist=not self._is_distributed(),
+            )
 
     def all_steps(self) -> list[int]:
         """The steps with a complete checkpoint, in order."""
@@ -183,13 +186,14 @@ class CheckpointManager:
         if self._is_chief():
             shutil.rmtree(partial, ignore_errors=True)
         self._barrier()
-        dcp.save(
-            state_dict,
-            storage_writer=dcp.FileSystemWriter(partial),
-            planner=SPMDSavePlanner(),
-            process_group=self._group,
-            no_dist=not self._is_distributed(),
-        )
+        with _plain_errors(f"the checkpoint of step {step} was not saved"):
+            dcp.save(
+                state_dict,
+                storage_writer=dcp.FileSystemWriter(partial),
+                planner=SPMDSavePlanner(),
+                process_group=self._group,
+                no_dist=not self._is_distributed(),
+            )
         if self._is_chief():
             self._publish(partial, self._path / str(step))
             self._remove_old()
@@ -234,7 +238,7 @@ class CheckpointManager:
             step, snapshot = self._waiting.get()
             try:
                 self._write(step, snapshot)
-            except BaseException as error:  # raised in the next call
+            except Exception as error:
                 self._errors.append(error)
             finally:
                 del snapshot
@@ -268,6 +272,18 @@ class CheckpointManager:
         # Outside the main thread nobody may set handlers.
         with contextlib.suppress(ValueError):
             before = signal.signal(signal.SIGTERM, on_signal)
+
+
+@contextlib.contextmanager
+def _plain_errors(what: str) -> Iterator[None]:
+    """torch's exception for checkpoints is no Exception, and names no cause in its text."""
+    try:
+        yield
+    except CheckpointException as error:
+        causes = [cause for cause, _ in error.failures.values()]
+        first = causes[0] if causes else error
+        text = f"{what}: {type(first).__name__}: {first}"
+        raise (ValueError if isinstance(first, ValueError) else RuntimeError)(text) from error
 
 
 def _settle() -> None:
