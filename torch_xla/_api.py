@@ -11,6 +11,7 @@ import torch
 
 from torch_xla._extension import _XLAC
 from torch_xla._internal import steps
+from torch_xla._internal.rehearsal import prepare
 from torch_xla._internal.replay import Replayer
 
 
@@ -124,13 +125,42 @@ class _Compiled:
         with self:
             return self._f(*args, **kwargs)
 
+    def prepare(self, *args: Any, **kwargs: Any) -> bool:
+        """Compiles the program for such arguments in the background, before a call needs it.
+
+        The function is traced once, between two steps, but nothing runs. What that did is undone:
+        to tensors, to random state, and to everything that the function reaches by variables,
+        attributes and items. A call that comes before the compilation is over waits for the rest
+        of it. See docs/guide/compile_ahead.md.
+
+        Args:
+            *args: as the function takes them; tensors on `meta` stand for tensors on the device of
+                that shape, dtype and layout. Others are what the call will be given.
+            **kwargs: the same.
+
+        Returns:
+            whether it could. Where the function fails, or needs a value before its end, the
+            logger `torch_xla.prepare` says so, and the call itself raises.
+
+        >>> @compile
+        ... def double(x):
+        ...     return x * 2
+        >>> double.prepare(torch.empty(4, device="meta"))
+        True
+        >>> double(torch.ones(4, device="xla")).tolist()
+        [2.0, 2.0, 2.0, 2.0]
+        """
+        if self._f is None:
+            raise TypeError("torch_xla.compile: only a function can be prepared")
+        return prepare(self._f, self._name, args, kwargs)
+
     @property
     def traced_because(self) -> str:
         """With `replay`: why the last call was traced; "" when it was replayed."""
         return self._replayer.reason if self._replayer is not None else "replay is off"
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else _Method(self, instance)
 
     def __enter__(self) -> None:
         sync()
@@ -160,6 +190,14 @@ class _Compiled:
             )
 
 
+class _Method(functools.partial):
+    """A compiled function as the method of an object."""
+
+    def prepare(self, *args: Any, **kwargs: Any) -> bool:
+        """See `_Compiled.prepare`."""
+        return self.func.prepare(*self.args, *args, **kwargs)
+
+
 def compile(
     f: Callable | None = None,
     full_graph: bool = False,
@@ -187,6 +225,8 @@ def compile(
             options of optimizers, grad mode, autocast, the seed. Everything else that `f` does in
             Python happens only when it is traced; results have no autograd history. See
             docs/guide/replay.md.
+
+    The result's `prepare` compiles for other shapes in the background.
 
     Raises:
         RuntimeError: see `full_graph` and `max_different_graphs`.

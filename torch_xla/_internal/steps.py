@@ -54,6 +54,20 @@ def closures_run() -> int:
     return context().closures_run
 
 
+def waiting_closures() -> list[tuple[int, int]]:
+    """How many closures wait for the end of the step, by device, in this thread."""
+    return [(len(c.closures), len(c.async_closures)) for c in _contexts.by_device.values()]
+
+
+def drop_closures(waiting: list[tuple[int, int]]) -> None:
+    """Drops those that were added since `waiting_closures` gave `waiting`."""
+    for current, (closures, async_closures) in zip(
+        _contexts.by_device.values(), waiting + [(0, 0)] * len(_contexts.by_device), strict=False
+    ):
+        del current.closures[closures:]
+        del current.async_closures[async_closures:]
+
+
 def run_waiting_closures() -> None:
     """Ends the step if closures wait for that."""
     if not any(c.closures or c.async_closures for c in _contexts.by_device.values()):

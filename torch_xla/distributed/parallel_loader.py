@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
+from torch_xla import runtime
 from torch_xla.core import xla_model as xm
 from torch_xla.utils.keyd_queue import Queue
 from torch_xla.utils.utils import run_in_thread
@@ -30,10 +34,56 @@ class _Failure:
         self.error = error
 
 
-def _read_loop(loader: Iterable[Any], batches: Queue) -> None:
+class _Announcer:
+    """Tells of batches that look like none before, while they are still on their way.
+
+    The reader's thread sees them; whoever takes the batches tells, between two steps.
+    """
+
+    def __init__(self, tell: Callable[..., Any]) -> None:
+        prepare = getattr(tell, "prepare", None)
+        self._tell = tell if prepare is None else functools.partial(_prepare, prepare)
+        self._seen: set[Any] = set()
+        self._new: deque[tuple[int, Any]] = deque()  # by the number of the batch
+
+    def look_at(self, number: int, batch: Any) -> None:
+        """Notes batch `number` of an iteration."""
+        like = pytree.tree_map_only(torch.Tensor, _on_meta, batch)
+        leaves, spec = pytree.tree_flatten(like)
+        look = (spec, *(_look(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        if look not in self._seen:
+            self._seen.add(look)
+            self._new.append((number, like))
+
+    def tell_before(self, number: int) -> None:
+        """Tells of what comes after batch `number`, whose own turn it is now."""
+        while self._new:
+            later, like = self._new.popleft()
+            if later > number:
+                self._tell(like)
+
+
+def _prepare(prepare: Callable[..., Any], batch: Any) -> None:
+    if isinstance(batch, tuple | list):
+        prepare(*batch)
+    else:
+        prepare(batch)
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _read_loop(loader: Iterable[Any], batches: Queue, announcer: _Announcer | None) -> None:
     """Reads the user's loader ahead of the uploads."""
     try:
-        for batch in loader:
+        for number, batch in enumerate(loader):
+            if announcer is not None:
+                announcer.look_at(number, batch)
             batches.put(batch)
     except BaseException as error:
         if not batches.is_closed():
@@ -81,6 +131,7 @@ class PerDeviceLoader:
         self._loader = loader
         self._device = torch.device(device)
         self._batches = loader.batches_per_execution  # the first ends what came before the loop
+        self._number = 0  # of the next batch
 
     def __iter__(self) -> PerDeviceLoader:
         return self
@@ -97,7 +148,8 @@ class PerDeviceLoader:
         Raises:
             StopIteration: after the last batch; a `mark_step` comes first.
         """
-        if self._batches == self._loader.batches_per_execution:
+        starts_step = self._batches == self._loader.batches_per_execution
+        if starts_step:
             xm.mark_step()
             self._batches = 0
         item = self._loader.next_item(self._device)
@@ -105,7 +157,10 @@ class PerDeviceLoader:
             if self._batches > 0:
                 xm.mark_step()
             raise StopIteration
+        if starts_step and self._loader.announcer is not None:
+            self._loader.announcer.tell_before(self._number)
         self._batches += 1
+        self._number += 1
         return item
 
     def close(self) -> None:
@@ -125,11 +180,18 @@ class ParallelLoader:
         device_prefetch_size: batches uploaded, or on their way, ahead of their use; each device
             holds that many.
         host_to_device_transfer_threads: that upload.
-        input_sharding: how a batch is spread over devices.
+        input_sharding: in SPMD mode, how batches are cut over the devices; see
+            `torch_xla.core.xla_model.send_cpu_data_to_device`.
+        announce: is told of batches, read ahead, whose shapes are new, so that what computes them
+            can be compiled before they come (docs/guide/compile_ahead.md). What `torch_xla.compile`
+            made of a step is prepared for such a batch (its arguments, if it is a tuple or list);
+            any other function is called with the batch, its tensors being on `meta`. For a single
+            device.
 
     Raises:
-        ValueError: if a size is not positive, or there is no device.
-        NotImplementedError: if `input_sharding` is given.
+        ValueError: if a size is not positive, there is no device, or there are several for
+            `announce`, or `input_sharding` besides.
+        RuntimeError: if `input_sharding` is given outside SPMD mode.
     """
 
     def __init__(
@@ -142,6 +204,7 @@ class ParallelLoader:
         device_prefetch_size: int = 2,
         host_to_device_transfer_threads: int = 1,
         input_sharding: Any = None,
+        announce: Callable[..., Any] | None = None,
     ) -> None:
         for name, value in (
             ("batches_per_execution", batches_per_execution),
@@ -152,16 +215,27 @@ class ParallelLoader:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if input_sharding is not None:
-            raise NotImplementedError("input_sharding: arrays over several devices come later")
+        if input_sharding is not None and not runtime.is_spmd():
+            raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
+        if input_sharding is not None and announce is not None:
+            raise ValueError("announce: batches that input_sharding cuts are not announced")
+        if announce is not None and len(devices) > 1:
+            raise ValueError("announce: a step runs on one device, not on several")
         self._cpu_loader = cpu_loader
         self._devices = [torch.device(device) for device in devices]
         self._batchdim = batchdim
         self._batches_per_execution = batches_per_execution
+        self.announcer = (
+            announce
+            if announce is None or isinstance(announce, _Announcer)
+            else _Announcer(announce)
+        )
         self._batches = Queue(loader_prefetch_size)
         self._uploads = [Queue(device_prefetch_size) for _ in devices]
         # The threads know the queues but not this object, so that dropping it ends them.
-        reader = run_in_thread(_read_loop, cpu_loader, self._batches, name="xla-loader")
+        reader = run_in_thread(
+            _read_loop, cpu_loader, self._batches, self.announcer, name="xla-loader"
+        )
         uploader = run_in_thread(
             _upload_loop,
             self._batches,
@@ -232,6 +306,8 @@ class MpDeviceLoader:
     def __init__(self, loader: Iterable[Any], device: torch.device | str, **kwargs: Any) -> None:
         self._loader = loader
         self._device = device
+        if (announce := kwargs.get("announce")) is not None:
+            kwargs["announce"] = _Announcer(announce)  # knows the shapes of earlier iterations
         self._parallel_loader_kwargs = kwargs
 
     def __iter__(self) -> Iterator[Any]:
