@@ -56,8 +56,8 @@ def local_process_count() -> int:
 
 
 def global_device_count() -> int:
-    """Devices of all processes."""
-    return _XLAC._xla_num_global_devices()
+    """Devices of all processes. In SPMD mode each process has one, which stands for all of its."""
+    return process_count() if is_spmd() else _XLAC._xla_num_global_devices()
 
 
 def local_device_count() -> int:
@@ -66,12 +66,12 @@ def local_device_count() -> int:
 
 
 def addressable_device_count() -> int:
-    """Devices of this process."""
+    """Devices of this process: one in SPMD mode, which stands for all."""
     return _XLAC._xla_num_devices()
 
 
 def global_runtime_device_count() -> int:
-    """Devices of all processes, as the plugin counts them."""
+    """Devices of all processes, as the plugin counts them, in SPMD mode too."""
     return len(_XLAC._xla_get_all_runtime_devices())
 
 
@@ -81,7 +81,8 @@ def addressable_runtime_device_count() -> int:
 
 
 def world_size() -> int:
-    """Replicas that train together. A process that drives one device at a time is one."""
+    """Replicas that train together. A process that drives one device at a time is one, and so is
+    one that drives all of them in SPMD mode."""
     return 1
 
 
@@ -105,9 +106,33 @@ def global_runtime_device_attributes() -> list[dict[str, Any]]:
     return _XLAC._xla_get_all_device_attributes()
 
 
+def use_spmd(auto: bool = False) -> None:
+    """Turns SPMD mode on, for the rest of the process: one program drives all devices.
+
+    To torch there is one device from here on, `xla:0`. Its tensors lie whole on each device of the
+    process, or cut over them where `torch_xla.distributed.spmd.mark_sharding` says so; XLA
+    partitions every program accordingly. Calling it again does nothing. Tensors that are on `xla:0`
+    already are copied to all devices, which is why it comes best before any are made.
+
+    Args:
+        auto: let XLA choose all shardings. No plugin of today can.
+
+    Raises:
+        RuntimeError: if there are tensors on other devices than `xla:0`.
+        NotImplementedError: for `auto`.
+    """
+    if auto:
+        raise NotImplementedError(
+            "use_spmd(auto=True): XLA's search for shardings is in no PJRT plugin. Mark what "
+            "should be cut, by mark_sharding or torch_xla.distributed.spmd.auto_policy; XLA "
+            "propagates it from there"
+        )
+    _XLAC._xla_use_spmd()
+
+
 def is_spmd() -> bool:
-    """Whether one program is partitioned over several devices."""
-    return False
+    """Whether SPMD mode is on; see `use_spmd`."""
+    return _XLAC._xla_is_spmd()
 
 
 def get_master_ip() -> str:

@@ -7,12 +7,13 @@ of one tensor is that tensor, scaled.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypedDict
 
 import torch
@@ -647,16 +648,36 @@ def send_cpu_data_to_device(
     Args:
         datas: tensors, or anything that holds some.
         device: where to.
-        input_sharding: how tensors are spread over devices.
+        input_sharding: in SPMD mode, a `torch_xla.distributed.spmd.ShardingSpec` by which tensors
+            of its number of dimensions are cut; others are copied to each device. Or a dict of
+            such specs, or None, for the keys of `datas`, which is a dict then.
 
     Raises:
-        NotImplementedError: if `input_sharding` is given.
+        RuntimeError: if `input_sharding` is given outside SPMD mode.
+        ValueError: if keys of `datas` are missing from `input_sharding`, or a tensor cannot be cut
+            so.
     """
-    if input_sharding is not None:
-        raise NotImplementedError("input_sharding: arrays over several devices come later")
+    if isinstance(input_sharding, Mapping):
+        if not isinstance(datas, Mapping):
+            raise ValueError(
+                f"input_sharding is a dict, and the data of type {type(datas).__name__} is not"
+            )
+        missing = [key for key in datas if key not in input_sharding]
+        if missing:
+            raise ValueError(f"input_sharding has no entry for {missing}; None copies them whole")
+        result = copy.copy(datas)
+        for key, value in datas.items():
+            result[key] = send_cpu_data_to_device(value, device, input_sharding[key])
+        return result
+    if input_sharding is not None and not runtime.is_spmd():
+        raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
 
     def upload(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        return _XLAC._xla_tensors_from_aten(tensors, [str(device)])
+        sent = _XLAC._xla_tensors_from_aten(tensors, [str(device)])
+        for tensor in sent if input_sharding is not None else ():
+            if input_sharding.can_apply(tensor):
+                input_sharding.apply(tensor)
+        return sent
 
     def on_cpu(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.device.type == "cpu"

@@ -1,0 +1,208 @@
+"""`torch.distributed.tensor` over SPMD mode: its meshes and placements said in ours.
+
+torch calls `xla_distribute_tensor` and `xla_distribute_module` itself where a `DeviceMesh` is one
+of "xla": programs use `torch.distributed.tensor.distribute_tensor` and `distribute_module`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from torch_xla import runtime
+from torch_xla.distributed.spmd.mesh import Mesh, PartitionSpec, get_global_mesh
+from torch_xla.distributed.spmd.xla_sharded_tensor import (
+    ShardingType,
+    XLAShardedTensor,
+    sharding_type,
+)
+from torch_xla.distributed.spmd.xla_sharding import mark_sharding
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.placement_types import Placement
+
+__all__ = [
+    "auto_policy",
+    "convert_to_xla_mesh",
+    "convert_to_xla_partition_spec",
+    "with_xla",
+    "xla_distribute_module",
+    "xla_distribute_tensor",
+]
+
+# Parameters with fewer elements stay whole: cutting them saves nothing and costs a transfer each.
+_AUTO_POLICY_MIN_ELEMENTS = 1024
+
+
+def with_xla(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that wants SPMD mode: calling it outside raises RuntimeError."""
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not runtime.is_spmd():
+            raise RuntimeError(f"{func.__name__}: call torch_xla.runtime.use_spmd() first")
+        return func(*args, **kwargs)
+
+    return wrapper
+
+
+def convert_to_xla_mesh(dt_mesh: DeviceMesh | Mesh) -> Mesh:
+    """A mesh of torch as one of ours.
+
+    Raises:
+        ValueError: if it is not of "xla", or does not have all devices of the program.
+    """
+    if isinstance(dt_mesh, Mesh):
+        return dt_mesh
+    if dt_mesh.device_type != "xla":
+        raise ValueError(f"a mesh of {dt_mesh.device_type!r} devices where one of 'xla' is needed")
+    count = runtime.global_runtime_device_count()
+    ids = dt_mesh.mesh
+    if ids.numel() != count:
+        raise ValueError(f"a mesh of {ids.numel()} devices, while programs run on all {count}")
+    return Mesh(ids.reshape(-1).tolist(), tuple(ids.shape), dt_mesh.mesh_dim_names)
+
+
+def convert_to_xla_partition_spec(
+    tensor: torch.Tensor, placements: Sequence[Placement]
+) -> PartitionSpec:
+    """Placements of torch as a partition spec, by the numbers of the mesh's axes.
+
+    Args:
+        tensor: whose dimensions the placements speak of.
+        placements: `Shard` or `Replicate`, one for each axis of the mesh.
+
+    Raises:
+        ValueError: for other placements, and dimensions that the tensor has not.
+
+    >>> from torch.distributed.tensor import Replicate, Shard
+    >>> convert_to_xla_partition_spec(torch.ones(4, 6), [Replicate(), Shard(-1)])
+    (None, 1)
+    """
+    from torch.distributed.tensor import Replicate, Shard
+
+    axes: list[list[int]] = [[] for _ in range(tensor.dim())]
+    for axis, placement in enumerate(placements):
+        if isinstance(placement, Replicate):
+            continue
+        if type(placement) is not Shard:
+            raise ValueError(
+                f"placement {placement} of mesh axis {axis}: a tensor in SPMD mode is cut (Shard) "
+                "or whole (Replicate) along an axis"
+            )
+        if not -tensor.dim() <= placement.dim < tensor.dim():
+            raise ValueError(
+                f"placement {placement}: a tensor of shape {tuple(tensor.shape)} has no such "
+                "dimension"
+            )
+        axes[placement.dim].append(axis)
+    return tuple(None if not a else a[0] if len(a) == 1 else tuple(a) for a in axes)
+
+
+def _mesh_or_default(what: str, device_mesh: DeviceMesh | Mesh | None) -> DeviceMesh | Mesh:
+    mesh = device_mesh if device_mesh is not None else get_global_mesh()
+    if mesh is None:
+        raise ValueError(f"{what}: give a mesh, or set one by set_global_mesh")
+    return mesh
+
+
+@with_xla
+def xla_distribute_tensor(
+    tensor: torch.Tensor,
+    device_mesh: DeviceMesh | Mesh | None = None,
+    placements: Sequence[Placement] | None = None,
+) -> XLAShardedTensor:
+    """A tensor cut over a mesh; see `torch.distributed.tensor.distribute_tensor`.
+
+    Args:
+        tensor: a leaf, on xla or to be moved there. One on xla is cut in place: the result shares
+            its memory, though not its gradient.
+        device_mesh: of all devices; by default the global mesh.
+        placements: one for each axis of the mesh; by default copies everywhere.
+
+    Raises:
+        RuntimeError: outside SPMD mode, and for a tensor that is no leaf.
+        ValueError: as `convert_to_xla_partition_spec` and `mark_sharding`.
+    """
+    if not tensor.is_leaf:
+        raise RuntimeError("xla_distribute_tensor: it takes leaves, and the tensor is no leaf")
+    mesh = convert_to_xla_mesh(_mesh_or_default("xla_distribute_tensor", device_mesh))
+    if placements is None:
+        spec: PartitionSpec = (None,) * tensor.dim()
+    else:
+        if len(placements) != len(mesh.mesh_shape):
+            raise ValueError(
+                f"xla_distribute_tensor: {len(placements)} placements for a mesh of "
+                f"{len(mesh.mesh_shape)} axes"
+            )
+        spec = convert_to_xla_partition_spec(tensor, placements)
+    moved = tensor.detach().to("xla")
+    return mark_sharding(moved, mesh, spec).requires_grad_(tensor.requires_grad)
+
+
+def auto_policy(mod_name: str, mod: nn.Module, mesh: DeviceMesh | Mesh) -> None:
+    """A `partition_fn` that cuts a module's own parameters over all devices.
+
+    Each is cut along its largest dimension that divides by the number of devices. Small ones, and
+    those without such a dimension, stay whole. This is what FSDP does to parameters: every device
+    computes everything, on its part of the batch.
+    """
+    xla_mesh = convert_to_xla_mesh(mesh)
+    all_axes = tuple(range(len(xla_mesh.mesh_shape)))
+    for parameter in mod.parameters(recurse=False):
+        dividing = [d for d, n in enumerate(parameter.shape) if n and n % xla_mesh.size() == 0]
+        if not dividing or math.prod(parameter.shape) < _AUTO_POLICY_MIN_ELEMENTS:
+            continue
+        cut = max(dividing, key=lambda d: parameter.shape[d])
+        spec = [None] * parameter.dim()
+        spec[cut] = all_axes
+        mark_sharding(parameter, xla_mesh, tuple(spec))
+
+
+@with_xla
+def xla_distribute_module(
+    module: nn.Module,
+    device_mesh: DeviceMesh | Mesh | None = None,
+    partition_fn: Callable[[str, nn.Module, Any], None] | None = None,
+    input_fn: Callable[..., Any] | None = None,
+    output_fn: Callable[..., Any] | None = None,
+) -> nn.Module:
+    """A module whose parameters lie over a mesh; see `torch.distributed.tensor.distribute_module`.
+
+    Args:
+        module: it is moved to xla.
+        device_mesh: of all devices; by default the global mesh.
+        partition_fn: called with the name of each submodule, the submodule and the mesh, to cut
+            what is in it: by `mark_sharding` in place, or by registering new parameters
+            (`xla_distribute_tensor`). `auto_policy` is one. What it leaves alone, and by default
+            everything, is whole on each device.
+        input_fn: called before each forward with the module, its inputs and the mesh; what it
+            returns, unless None, replaces the inputs.
+        output_fn: the same after each forward, for the outputs.
+
+    Returns:
+        the module.
+
+    Raises:
+        RuntimeError: outside SPMD mode.
+    """
+    mesh = _mesh_or_default("xla_distribute_module", device_mesh)
+    xla_mesh = convert_to_xla_mesh(mesh)
+    module.to("xla")
+    if partition_fn is not None:
+        for name, submodule in module.named_modules():
+            partition_fn(name, submodule, mesh)
+    for tensor in [*module.parameters(), *module.buffers()]:
+        if sharding_type(tensor) == ShardingType.UNKNOWN:
+            mark_sharding(tensor, xla_mesh, (None,) * tensor.dim())
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda m, inputs, outputs: output_fn(m, outputs, mesh))
+    return module
