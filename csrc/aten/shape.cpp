@@ -86,11 +86,16 @@ Value cat_compute(Infer<CatMeta, 1>& it, const at::ITensorListRef& tensors, int6
                   c10::maybe_wrap_dim(dim, static_cast<int64_t>(shape.dims.size())), shape);
 }
 
-// Row-major xla tensors of one dtype that differ in nothing but their size along dim.
+// The result of such tensors is row-major (torch asks for the inputs' memory format).
+bool gives_row_major(const at::Tensor& tensor) {
+  return tensor.is_contiguous() || tensor.suggest_memory_format() == at::MemoryFormat::Contiguous;
+}
+
+// Xla tensors of one dtype that differ in nothing but their size along dim.
 bool plain_parts(const at::Tensor& first, const at::Tensor& other, int64_t dim) {
   const at::IntArrayRef a = first.sizes(), b = other.sizes();
   if (!lazy::is_xla(other) || other.scalar_type() != first.scalar_type() || a.size() != b.size() ||
-      !other.is_contiguous() || other.device() != first.device()) {
+      !gives_row_major(other) || other.device() != first.device()) {
     return false;
   }
   for (size_t i = 0; i < a.size(); ++i) {
