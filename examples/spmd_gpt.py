@@ -33,11 +33,17 @@ def mesh_shape(layout: str, devices: int) -> tuple[int, int]:
 
 
 def cut_model(model: gpt.GPT, mesh, layout: str) -> None:
-    """Says for each parameter which axes of the mesh cut it."""
+    """Says for each parameter which axes of the mesh cut it, and that activations lie by batch."""
     import torch_xla.distributed.spmd as xs
 
     if layout == "dp":
         return
+
+    def by_batch(module: torch.nn.Module, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        return (xs.mark_sharding_with_gradients(args[0], mesh, ("fsdp", None, None)),)
+
+    for module in (*model.blocks, model.norm, model.head):
+        module.register_forward_pre_hook(by_batch)
     rows = "fsdp"  # cut by fsdp along the dimension that tp leaves whole
     xs.mark_sharding(model.tokens.weight, mesh, ("tp", rows))
     for block in model.blocks:
