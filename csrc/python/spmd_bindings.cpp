@@ -88,9 +88,18 @@ std::vector<std::string> specs_of(const std::vector<at::Tensor>& tensors) {
   return specs;
 }
 
-// What each device holds of a tensor, and the device's name.
+// What each device holds of a tensor, and the device's name. Where it is known how the tensor is to
+// lie, what is not computed yet is made so.
 std::vector<std::pair<at::Tensor, std::string>> local_shards(const at::Tensor& tensor) {
-  const auto data = lazy::materialize(lazy::read(tensor), tensor.device());
+  ir::Value value = lazy::read(tensor);
+  const sharding::Sharding* sharding = lazy::sharding_of(tensor);
+  if (sharding && !lazy::DeviceData::of(value)) {
+    const at::Tensor placed = lazy::make(std::move(value), tensor.scalar_type(), tensor.device());
+    lazy::storage_of(placed).set_sharding(sharding);
+    lazy::sync(tensor.device());
+    value = lazy::storage_of(placed).value();
+  }
+  const auto data = lazy::materialize(std::move(value), tensor.device());
   const auto shards = lazy::fetch_shards(data->array(), tensor.sizes(), tensor.scalar_type());
   const auto& devices = lazy::Runtime::get().client().addressable_devices();
   std::vector<std::pair<at::Tensor, std::string>> result;

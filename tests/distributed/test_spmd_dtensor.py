@@ -1,0 +1,175 @@
+"""torch.distributed.tensor over xla: its meshes, placements and modules, in SPMD mode."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import (
+    Partial,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
+
+import torch_xla
+import torch_xla.distributed.spmd as xs
+
+
+def spec_of(t):
+    return torch_xla._XLAC._get_xla_sharding_spec(t)
+
+
+def mesh_2d():
+    return DeviceMesh("xla", torch.arange(8).view(2, 4), mesh_dim_names=("data", "model"))
+
+
+def test_meshes():
+    mesh = xs.convert_to_xla_mesh(mesh_2d())
+    assert mesh == xs.Mesh(range(8), (2, 4), ("data", "model"))
+    assert xs.convert_to_xla_mesh(mesh) is mesh
+    assert xs.convert_to_xla_mesh(DeviceMesh("xla", list(range(8)))).axis_names is None
+    with pytest.raises(ValueError, match="4 devices, while programs run on all 8"):
+        xs.convert_to_xla_mesh(DeviceMesh("xla", list(range(4))))
+
+
+@pytest.mark.parametrize(
+    "placements, spec",
+    [
+        ([Replicate(), Replicate()], (None, None)),
+        ([Shard(0), Shard(1)], (0, 1)),
+        ([Shard(1), Shard(0)], (1, 0)),
+        ([Shard(-1), Shard(-1)], (None, (0, 1))),
+        ([Replicate(), Shard(0)], (1, None)),
+    ],
+    ids=str,
+)
+def test_placements(placements, spec):
+    t = torch.arange(64.0).reshape(8, 8)
+    assert xs.convert_to_xla_partition_spec(t, placements) == spec
+    cut = distribute_tensor(t, mesh_2d(), placements)
+    assert isinstance(cut, xs.XLAShardedTensor)
+    assert spec_of(cut) == str(xs.convert_to_xla_mesh(mesh_2d()).get_op_sharding(spec))
+    positive = [Shard(p.dim % 2) if isinstance(p, Shard) else p for p in placements]
+    assert list(cut.placements) == positive
+    assert cut.device_mesh.mesh_dim_names == ("data", "model")
+    assert torch.equal(cut.full_tensor().cpu(), t)
+
+
+@pytest.mark.parametrize(
+    "placements, message",
+    [
+        ([Partial(), Replicate()], "cut .Shard. or whole"),
+        ([Shard(2), Replicate()], "no such dimension"),
+        ([Shard(0)], "1 placements for a mesh of 2 axes"),
+    ],
+    ids=str,
+)
+def test_placements_that_cannot_be(placements, message):
+    with pytest.raises(ValueError, match=message):
+        distribute_tensor(torch.ones(8, 8), mesh_2d(), placements)
+
+
+def test_leaves_only():
+    t = torch.ones(8, requires_grad=True) * 2
+    with pytest.raises(RuntimeError, match="leaf"):
+        xs.xla_distribute_tensor(t, mesh_2d())
+
+
+def test_by_default_whole():
+    t = torch.ones(8, 8, requires_grad=True)
+    whole = xs.xla_distribute_tensor(t, mesh_2d())
+    assert spec_of(whole) == "{replicated}" and whole.requires_grad and whole.is_leaf
+    with pytest.raises(ValueError, match="set_global_mesh"):
+        xs.xla_distribute_tensor(t)
+
+
+def test_redistribute():
+    t = torch.arange(64.0).reshape(8, 8)
+    cut = distribute_tensor(t, mesh_2d(), [Shard(0), Replicate()])
+    assert cut.redistribute(placements=[Replicate(), Shard(1)]) is cut
+    torch_xla.sync()
+    assert spec_of(cut).startswith("{devices=[1,4,2]")
+    assert torch.equal(cut.cpu(), t)
+    with pytest.raises(ValueError, match="placements are missing"):
+        cut.redistribute()
+
+
+def test_orders_that_placements_cannot_say():
+    t = torch.ones(8).to("xla")
+    mesh = xs.Mesh(range(8), (2, 4), ("data", "model"))
+    cut = xs.mark_sharding(t, mesh, (("model", "data"),))
+    with pytest.raises(ValueError, match="placements cannot say"):
+        _ = cut.placements
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 32)
+        self.down = nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+def tensor_parallel(name, module, mesh):
+    if isinstance(module, nn.Linear):
+        dim = 0 if name == "up" else 1
+        weight = distribute_tensor(module.weight, mesh, [Replicate(), Shard(dim)])
+        module.register_parameter("weight", nn.Parameter(weight))
+
+
+def test_modules_train_alike():
+    plain = Mlp()
+    mesh = init_device_mesh("xla", (2, 4), mesh_dim_names=("data", "model"))
+    seen = []
+
+    def input_fn(module, inputs, mesh):
+        (x,) = inputs
+        return (distribute_tensor(x, mesh, [Shard(0), Replicate()]),)
+
+    def output_fn(module, output, mesh):
+        seen.append(output.shape)
+        return output * 2
+
+    model = distribute_module(copy.deepcopy(plain), mesh, tensor_parallel, input_fn, output_fn)
+    assert spec_of(model.up.weight).startswith("{devices=[4,1,2]")
+    assert spec_of(model.down.weight).startswith("{devices=[1,4,2]")
+    assert spec_of(model.up.bias) == "{replicated}"
+    assert isinstance(model.up.weight, nn.Parameter)
+    x = torch.randn(8, 16)
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.1) for m in (plain, model)]
+    for _ in range(3):
+        outputs = [plain(x) * 2, model(x.to("xla"))]
+        for output, optimizer in zip(outputs, optimizers, strict=True):
+            (output**2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch_xla.sync()
+        torch.testing.assert_close(
+            outputs[1].detach().cpu(), outputs[0].detach(), rtol=1e-4, atol=1e-5
+        )
+    assert seen == [(8, 8)] * 3
+    # And back.
+    plain_again = Mlp()
+    plain_again.load_state_dict(model.state_dict())
+    for a, b in zip(plain_again.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_auto_policy_cuts_what_is_large():
+    model = nn.Sequential(nn.Linear(64, 40), nn.Linear(40, 4), nn.LayerNorm(4))
+    plain = copy.deepcopy(model)
+    x = torch.randn(8, 64)
+    model = distribute_module(model, mesh_2d(), xs.auto_policy)
+    assert spec_of(model[0].weight) == "{devices=[1,8]0,1,2,3,4,5,6,7}"
+    assert spec_of(model[1].weight) == "{replicated}"
+    torch.testing.assert_close(model(x.to("xla")).detach().cpu(), plain(x).detach())
+
+
+def test_a_module_is_whole_by_default():
+    model = xs.xla_distribute_module(nn.BatchNorm1d(8), mesh_2d())
+    assert {spec_of(t) for t in [*model.parameters(), *model.buffers()]} == {"{replicated}"}

@@ -1,0 +1,79 @@
+"""Training over 8 devices gives the numbers of one, in one program, with the memory of a part."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import pytest
+import torch
+from layouts import LAYOUTS, MODELS
+from training import MakeOptimizer, Run, adamw, assert_same, compile_count, train
+
+import torch_xla
+import torch_xla.distributed.spmd as xs
+
+STEPS = 10
+
+
+def optimizer_of(name: str) -> MakeOptimizer:
+    """Adam divides gradients by their size, and so the rounding of those that are nearly zero: in
+    ten steps a network of convolutions has some."""
+    if name == "resnet18":
+        return functools.partial(torch.optim.SGD, lr=0.02, momentum=0.9)
+    return adamw
+
+
+@functools.cache
+def on_one_device(name: str, dtype: torch.dtype) -> Run:
+    torch.manual_seed(0)
+    return train(MODELS[name](), "cpu", steps=STEPS, dtype=dtype, optimizer=optimizer_of(name))
+
+
+def specs(tensors):
+    return [torch_xla._XLAC._get_xla_sharding_spec(t) for t in tensors]
+
+
+def held(tensors) -> int:
+    """Bytes of these tensors that the first device holds."""
+    return sum(xs.wrap_as_sharded_tensor(t.detach()).local_shards[0].data.nbytes for t in tensors)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", MODELS)
+def test_trains_as_on_one_device(device, metrics, name, layout):
+    torch.manual_seed(0)
+    case = MODELS[name]()
+    inner = copy.deepcopy(case.model).to(device)
+    batch = {key: tensor.to(device) for key, tensor in case.batch.items()}
+    model = LAYOUTS[layout](inner, batch)
+    optimizer = optimizer_of(name)(model.parameters())
+    told = specs(model.parameters())
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = case.loss(model, batch)
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+        losses.append(loss.detach())
+    assert compile_count() == 1
+    # Parameters and states lie as they did.
+    kept = specs(model.parameters())
+    assert all(now == then for now, then in zip(kept, told, strict=True) if then)
+    for parameter, spec in zip(model.parameters(), kept, strict=True):
+        state = [t for t in optimizer.state[parameter].values() if t.shape == parameter.shape]
+        assert state and set(specs(state)) == {spec}
+    state = {key: tensor.detach().cpu() for key, tensor in model.state_dict().items()}
+    got = Run([loss.item() for loss in losses], state)
+    expected, exact = (on_one_device(name, dtype) for dtype in (torch.float32, torch.float64))
+    assert_same(got, expected, rtol=1e-4, atol=1e-5, exact=exact)
+    # What is cut takes an eighth of the memory on each device.
+    cut = [p for p, spec in zip(model.parameters(), kept, strict=True) if "devices=" in spec]
+    if layout == "data":
+        assert not cut
+    else:
+        whole = sum(p.nbytes for p in cut)
+        assert whole > 0.5 * sum(p.nbytes for p in model.parameters())
+        even = [p for p in cut if all(size % 8 == 0 for size in p.shape if size > 8)]
+        assert held(even) <= sum(p.nbytes for p in even) / 4

@@ -1,0 +1,183 @@
+"""Turning SPMD mode on, each time in a process of its own."""
+
+import pytest
+
+
+def run_ok(run_python, source, **environment):
+    done = run_python(source, **{"CPU_NUM_DEVICES": "4", **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_there_is_in_spmd_mode(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch_xla, torch_xla.core.xla_model as xm, torch_xla.runtime as xr
+        import torch_xla.distributed.spmd as xs
+        assert not xr.is_spmd()
+        xr.use_spmd()
+        xr.use_spmd()  # again, which changes nothing
+        assert xr.is_spmd()
+        print(xr.global_runtime_device_count(), xr.addressable_runtime_device_count())
+        print(xr.global_device_count(), xr.local_device_count(), xr.addressable_device_count())
+        print(xr.world_size(), xr.global_ordinal(), xr.process_count(), xr.device_type())
+        print(torch_xla.device(), torch_xla.devices(), torch_xla.device_count(), xm.xla_device())
+        print(torch_xla._XLAC._xla_get_devices(), torch_xla.real_devices())
+        print(xm.get_xla_supported_devices(), xm.xla_real_devices(["xla:0"]))
+        print(len(xr.global_runtime_device_attributes()))
+        print(xs.get_1d_mesh("data"))
+        try:
+            torch_xla.device(1)
+        except RuntimeError:
+            print("no xla:1")
+        torch_xla.launch(lambda index: print("launched", index))
+        """,
+    )
+    assert out.splitlines() == [
+        "4 4",
+        "1 1 1",
+        "1 0 1 CPU",
+        "xla:0 [device(type='xla', index=0)] 1 xla:0",
+        "['CPU:0'] ['CPU:0', 'CPU:1', 'CPU:2', 'CPU:3']",
+        "['xla:0'] ['CPU:0']",
+        "4",
+        "{'device_ids': [0, 1, 2, 3], 'mesh_shape': (4,), 'axis_names': ('data',)}",
+        "no xla:1",
+        "launched 0",
+    ]
+
+
+def test_tensors_from_before_stay(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        kept = torch.arange(8.0).to("xla")
+        pending = kept + 1
+        xr.use_spmd()
+        print(kept.tolist(), pending.tolist())
+        xs.mark_sharding(kept, xs.get_1d_mesh("x"), ("x",))
+        shards = xs.XLAShardedTensor(kept).local_shards
+        print(kept.tolist(), [shard.data.tolist() for shard in shards])
+        print((kept + pending).tolist())
+        """,
+    )
+    values, shards, total = out.splitlines()
+    assert values == f"{[float(i) for i in range(8)]} {[float(i) for i in range(1, 9)]}"
+    assert shards.endswith("[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]")
+    assert total == str([2.0 * i + 1 for i in range(8)])
+
+
+def test_tensors_on_other_devices_are_in_the_way(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr
+        there = torch.ones(2, device="xla:1") + 1
+        torch_xla._XLAC._xla_sync_multi([there], [])
+        try:
+            xr.use_spmd()
+        except RuntimeError as error:
+            print(error)
+        print(xr.is_spmd(), there.tolist())
+        del there
+        xr.use_spmd()
+        print(xr.is_spmd())
+        """,
+    )
+    message, kept, after = out.splitlines()[0], *out.splitlines()[-2:]
+    assert "tensors on xla:1" in message
+    assert kept == "False [2.0, 2.0]"
+    assert after == "True"
+
+
+@pytest.mark.parametrize("what", ["mark", "annotate", "gradients", "distribute", "loader", "send"])
+def test_outside_spmd_mode(run_python, what):
+    out = run_ok(
+        run_python,
+        """
+        import sys, torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        import torch_xla.core.xla_model as xm
+        from torch_xla.distributed.parallel_loader import MpDeviceLoader
+        mesh, t = xs.Mesh(range(4), (4,), ("x",)), torch.ones(4, device="xla")
+        spec = xs.ShardingSpec(mesh, ("x",))
+        calls = {
+            "mark": lambda: xs.mark_sharding(t, mesh, ("x",)),
+            "annotate": lambda: xs.annotate_custom_sharding(t, mesh, ("x",)),
+            "gradients": lambda: xs.mark_sharding_with_gradients(t, mesh, ("x",)),
+            "distribute": lambda: xs.xla_distribute_tensor(t, mesh),
+            "loader": lambda: list(MpDeviceLoader([t.cpu()], "xla:0", input_sharding=spec)),
+            "send": lambda: xm.send_cpu_data_to_device(t.cpu(), "xla:0", spec),
+        }
+        try:
+            calls[sys.argv[1]]()
+        except RuntimeError as error:
+            print(error)
+        """.replace("sys.argv[1]", repr(what)),
+    )
+    assert "use_spmd() first" in out
+
+
+def test_automatic_sharding_is_refused(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch_xla.runtime as xr
+        try:
+            xr.use_spmd(auto=True)
+        except NotImplementedError as error:
+            print(error)
+        print(xr.is_spmd())
+        """,
+    )
+    assert "auto_policy" in out and out.endswith("False\n")
+
+
+def test_one_device_is_a_mesh_too(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        xr.use_spmd()
+        t = xs.mark_sharding(torch.arange(3.0).to("xla"), xs.get_1d_mesh("x"), ("x",))
+        (shard,) = t.local_shards
+        print((t * 2).tolist(), shard.data.tolist(), shard.indices, shard.replica_id)
+        """,
+        CPU_NUM_DEVICES="1",
+    )
+    assert out == "[0.0, 2.0, 4.0] [0.0, 1.0, 2.0] Ellipsis 0\n"
+
+
+@pytest.mark.parametrize(
+    "shapes, grid",
+    [
+        ({"ici_mesh_shape": (2, 4)}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (
+            {"ici_mesh_shape": (1, 4), "dcn_mesh_shape": (2, 1)},
+            [[0, 1, 2, 3], [4, 5, 6, 7]],
+        ),
+        (
+            {"ici_mesh_shape": (2, 2), "dcn_mesh_shape": (1, 2)},
+            [[0, 1, 4, 5], [2, 3, 6, 7]],
+        ),
+    ],
+    ids=str,
+)
+def test_hybrid_meshes(run_python, shapes, grid):
+    out = run_ok(
+        run_python,
+        f"""
+        import torch_xla.distributed.spmd as xs
+        mesh = xs.HybridMesh(axis_names=("data", "model"), **{shapes})
+        print(mesh.get_logical_mesh().tolist())
+        for bad in (dict(ici_mesh_shape=(3, 2)), dict(ici_mesh_shape=(8,), dcn_mesh_shape=(1, 1)),
+                    dict(ici_mesh_shape=(2,), dcn_mesh_shape=(3,))):
+            try:
+                xs.HybridMesh(**bad)
+            except ValueError as error:
+                print("ValueError")
+        """,
+        CPU_NUM_DEVICES="8",
+    )
+    assert out.splitlines() == [str(grid), *["ValueError"] * 3]
