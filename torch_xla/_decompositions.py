@@ -1,4 +1,4 @@
-"""Which operators run through torch's own Python decompositions.
+"""Which operators run through a decomposition in Python: torch's own, or one of ours.
 
 The C++ fallback asks here the first time it meets an operator that has no XLA kernel and is not
 the in-place or out= form of one that has.
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from torch_xla._internal import decompositions as _own_decompositions
 
 # Decompositions that are no use on a device that traces: they read values back, or come back to
 # the operator itself. The host does these in one trip.
@@ -37,6 +39,9 @@ def lookup(name: str, overload: str) -> Callable[..., Any] | None:
     """
     if name in _EXCLUDED:
         return None
+    own = _own_decompositions.TABLE.get(name + (f".{overload}" if overload else ""))
+    if own is not None:
+        return own
     from torch._decomp import decomposition_table  # slow to import, so only on demand
 
     namespace, _, base = name.partition("::")

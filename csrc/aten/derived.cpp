@@ -84,6 +84,7 @@ std::optional<Derivation> derive(const OperatorHandle& op) {
     if (!functional || functional->operator_name() == op.operator_name() ||
         functional->schema().is_mutable() ||
         !(functional->hasKernelForDispatchKey(c10::DispatchKey::XLA) ||
+          functional->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
           is_host_callable(*functional)) ||
         functional->schema().returns().size() != targets.size() ||
         !same_inputs(schema, functional->schema(), out)) {
@@ -120,7 +121,16 @@ void store(const at::Tensor& target, const at::Tensor& result, bool out, bool st
   target.copy_(result);
 }
 
+// CPU's kernels with an out= argument write LAPACK's columns there, but FFTs row by row.
+bool takes_strides(const OperatorHandle& functional) {
+  const std::string& name = functional.schema().name();
+  return name == "aten::cholesky_inverse" ||
+         (is_host_callable(functional) && !name.starts_with("aten::_fft_"));
+}
+
 }  // namespace
+
+bool is_derived(const OperatorHandle& op) { return derivation_of(op).has_value(); }
 
 bool run_derived(const OperatorHandle& op, torch::jit::Stack* stack) {
   const std::optional<Derivation>& derivation = derivation_of(op);
@@ -135,8 +145,7 @@ bool run_derived(const OperatorHandle& op, torch::jit::Stack* stack) {
   }
   derivation->functional.callBoxed(&inner);
   for (size_t i = 0; i < targets.size(); ++i) {
-    store(targets[i], inner[i].toTensor(), derivation->out,
-          is_host_callable(derivation->functional));
+    store(targets[i], inner[i].toTensor(), derivation->out, takes_strides(derivation->functional));
   }
   torch::jit::drop(*stack, arguments.size());
   for (const at::Tensor& target : targets) torch::jit::push(*stack, target);

@@ -8,6 +8,8 @@
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -22,16 +24,16 @@ namespace {
 
 std::atomic<Decomposer> g_decomposer{nullptr};
 
-// A decomposition that comes back to its own operator would never end.
-class Decomposing {
+// What an operator is made of may come back to the operator itself, and would never end.
+class Unfolding {
  public:
-  explicit Decomposing(const c10::OperatorName& name) : name_(name) {
-    entered_ = active().insert(name).second;
+  explicit Unfolding(const c10::OperatorName& name) : name_(name) {
+    first_ = active().insert(name).second;
   }
-  ~Decomposing() {
-    if (entered_) active().erase(name_);
+  ~Unfolding() {
+    if (first_) active().erase(name_);
   }
-  bool entered() const { return entered_; }
+  bool is_first() const { return first_; }
 
  private:
   static std::unordered_set<c10::OperatorName>& active() {
@@ -39,25 +41,52 @@ class Decomposing {
     return names;
   }
   const c10::OperatorName name_;
-  bool entered_;
+  bool first_;
 };
 
 bool run_decomposed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Decomposer decomposer = g_decomposer.load();
-  if (!decomposer) return false;
-  const Decomposing guard(op.operator_name());
-  return guard.entered() && decomposer(op, stack);
+  return decomposer && decomposer(op, stack);
+}
+
+bool unfold(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Unfolding here(op.operator_name());
+  if (!here.is_first()) return false;
+  return run_derived(op, stack) || (!prefers_host_call(op) && run_decomposed(op, stack));
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (run_derived(op, stack)) return;
-  if (!prefers_host_call(op) && run_decomposed(op, stack)) return;
-  if (run_host_call(op, stack)) return;
+  if (unfold(op, stack) || run_host_call(op, stack)) return;
   note_host_trip(op);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
 
+// Their registered composite kernels do not do on xla: one knows its devices by name, the other
+// makes the results' memory before their shapes are known.
+constexpr std::array<const char*, 2> kNotAsRegistered = {"mode.values", "linalg_lstsq"};
+
+bool is_as_registered(const c10::OperatorName& name) {
+  const std::string text = c10::toString(name).substr(sizeof("aten::") - 1);
+  return std::find(kNotAsRegistered.begin(), kNotAsRegistered.end(), text) ==
+         kNotAsRegistered.end();
+}
+
 }  // namespace
+
+Route route_of(const c10::OperatorHandle& op, bool decomposes) {
+  using c10::DispatchKey;
+  if (is_as_registered(op.operator_name())) {
+    if (op.hasKernelForDispatchKey(DispatchKey::XLA)) return Route::kKernel;
+    if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+        op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
+      return Route::kComposite;
+    }
+  }
+  if (is_derived(op)) return Route::kDerived;
+  if (decomposes && !prefers_host_call(op)) return Route::kDecomposition;
+  if (is_host_callable(op)) return Route::kHostCall;
+  return op.hasComputedKernelForDispatchKey(DispatchKey::CPU) ? Route::kHost : Route::kNone;
+}
 
 void note_host_trip(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
@@ -76,10 +105,8 @@ TORCH_LIBRARY_IMPL(_, XLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Here instead of torch's own composite kernels: one knows its devices by name, the other makes the
-// results' memory before their shapes are known.
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  for (const char* name : {"mode.values", "linalg_lstsq"}) {
+  for (const char* name : kNotAsRegistered) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }

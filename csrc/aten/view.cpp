@@ -7,6 +7,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/expand_native.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/permute_native.h>
 #include <ATen/ops/select_native.h>
 #include <ATen/ops/slice_native.h>
@@ -204,6 +205,7 @@ XLA_KERNELS(m) {
   m.impl("view_as_real", at::native::view_as_real);
   m.impl("view_as_complex", at::native::view_as_complex);
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  m.impl("is_set_to", at::native::is_set_to);
 }
 
 TORCH_LIBRARY_IMPL(aten, CPU, m) {

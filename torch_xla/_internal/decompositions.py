@@ -1,0 +1,246 @@
+"""Decompositions of operators that torch decomposes nowhere: steps of quantization-aware training,
+forward-mode derivatives, CPU's own algorithms of convolution, some out= forms.
+
+Each takes and gives what the operator's schema says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+TABLE: dict[str, Callable[..., Any]] = {}
+
+
+def _of(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            TABLE[f"aten::{name}"] = function
+        return function
+
+    return add
+
+
+def _into(targets: Sequence[Tensor], results: Sequence[Tensor]) -> Any:
+    """What an out= form does with its results."""
+    for target, result in zip(targets, results, strict=True):
+        if target.shape != result.shape:
+            target.resize_(result.shape)
+        target.copy_(result)
+    return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+# --- Fake quantization: (clamp(round(x / scale) + zero_point) - zero_point) * scale ---
+
+
+def _fake_quantize(x: Tensor, scale: Any, zero_point: Any, low: int, high: int) -> Any:
+    number = torch.round(x * (1.0 / scale)) + zero_point
+    mask = (number >= low) & (number <= high)
+    return ((number.clamp(low, high) - zero_point) * scale).to(x.dtype), mask
+
+
+@_of("fake_quantize_per_tensor_affine_cachemask")
+def _per_tensor(x: Tensor, scale: float, zero_point: int, low: int, high: int) -> Any:
+    return _fake_quantize(x, scale, zero_point, low, high)
+
+
+@_of("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+def _per_tensor_of_tensors(
+    x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
+) -> Any:
+    result, mask = _fake_quantize(x, scale, zero_point, low, high)
+    on = enabled != 0
+    return torch.where(on, result, x), mask | ~on
+
+
+@_of("fake_quantize_per_channel_affine_cachemask")
+def _per_channel(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
+) -> Any:
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    return _fake_quantize(x, scale.reshape(shape), zero_point.reshape(shape), low, high)
+
+
+# --- Forward-mode derivatives of glu(x) = a sigmoid(b) ---
+
+
+@_of("glu_jvp")
+def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Tensor:
+    sigmoid = x.chunk(2, dim)[1].sigmoid()
+    da, db = dx.chunk(2, dim)
+    return da * sigmoid + glu * (1 - sigmoid) * db
+
+
+@_of("glu_backward_jvp")
+def _glu_backward_jvp(
+    grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Tensor, dx: Tensor, dim: int
+) -> Tensor:
+    a, b = x.chunk(2, dim)
+    da, db = dx.chunk(2, dim)
+    sigmoid = b.sigmoid()
+    rest = 1 - sigmoid
+    dsigmoid = sigmoid * rest * db
+    to_a = grad_glu * sigmoid
+    dto_a = dgrad_glu * sigmoid + grad_glu * dsigmoid
+    dto_b = dto_a * rest * a - to_a * dsigmoid * a + to_a * rest * da
+    return torch.cat([dto_a, dto_b], dim)
+
+
+# --- Convolutions under the names of CPU's algorithms ---
+
+
+def _convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any = 1
+) -> Tensor:
+    dims = weight.dim() - 2
+    dilation = [dilation] * dims if isinstance(dilation, int) else dilation
+    return aten.convolution(x, weight, bias, stride, padding, dilation, False, [0] * dims, 1)
+
+
+@_of("_slow_conv2d_forward", "slow_conv3d_forward")
+def _slow_forward(
+    x: Tensor, weight: Tensor, kernel_size: Any, bias: Tensor | None, stride: Any, padding: Any
+) -> Tensor:
+    return _convolution(x, weight, bias, stride, padding)
+
+
+@_of("_slow_conv2d_forward.output", "slow_conv3d_forward.output")
+def _slow_forward_out(
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Any,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    *,
+    output: Tensor,
+) -> Tensor:
+    return _into([output], [_convolution(x, weight, bias, stride, padding)])
+
+
+@_of("slow_conv_dilated2d", "slow_conv_dilated3d")
+def _slow_dilated(
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Any,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Tensor:
+    return _convolution(x, weight, bias, stride, padding, dilation)
+
+
+def _transposed(
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Any,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+) -> Tensor:
+    return aten.convolution(x, weight, bias, stride, padding, dilation, True, output_padding, 1)
+
+
+TABLE["aten::slow_conv_transpose3d"] = _transposed
+
+
+@_of("slow_conv_transpose3d.out")
+def _transposed_out(*args: Any, out: Tensor) -> Tensor:
+    return _into([out], [_transposed(*args)])
+
+
+@_of("_slow_conv2d_backward.output_mask")
+def _slow_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    output_mask: list[bool],
+) -> Any:
+    bias_sizes = [weight.size(0)] if output_mask[2] else None
+    return aten.convolution_backward(
+        grad, x, weight, bias_sizes, stride, padding, [1, 1], False, [0, 0], 1, output_mask
+    )
+
+
+# --- Forms of operators with kernels of ours ---
+
+
+@_of("_add_relu.Scalar")
+def _add_relu(x: Tensor, other: Any, alpha: Any = 1) -> Tensor:
+    return torch.relu(torch.add(x, other, alpha=alpha))
+
+
+@_of("_add_relu_.Scalar")
+def _add_relu_inplace(x: Tensor, other: Any, alpha: Any = 1) -> Tensor:
+    return x.copy_(_add_relu(x, other, alpha))
+
+
+@_of("_fw_primal_copy", "_make_dual_copy")
+def _copy(x: Tensor, *others: Any) -> Tensor:
+    return x.clone()
+
+
+@_of("_aminmax")
+def _aminmax(x: Tensor) -> Any:
+    return tuple(torch.aminmax(x))
+
+
+@_of("_aminmax.dim")
+def _aminmax_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return tuple(torch.aminmax(x, dim=dim, keepdim=keepdim))
+
+
+@_of("_compute_linear_combination")
+def _linear_combination(x: Tensor, coefficients: Tensor) -> Tensor:
+    return torch.tensordot(coefficients.to(x.dtype), x, dims=1)
+
+
+@_of("_compute_linear_combination.out")
+def _linear_combination_out(x: Tensor, coefficients: Tensor, *, out: Tensor) -> Tensor:
+    return _into([out], [_linear_combination(x, coefficients)])
+
+
+@_of("adaptive_avg_pool3d_backward.grad_input")
+def _adaptive_backward_out(grad: Tensor, x: Tensor, *, grad_input: Tensor) -> Tensor:
+    return _into([grad_input], [aten._adaptive_avg_pool3d_backward(grad, x)])
+
+
+@_of("rrelu_with_noise.out")
+def _rrelu_out(*args: Any, out: Tensor, **kwargs: Any) -> Tensor:
+    return _into([out], [aten.rrelu_with_noise(*args, **kwargs)])
+
+
+@_of("_native_batch_norm_legit.out")
+def _batch_norm_out(*args: Any, out: Tensor, save_mean: Tensor, save_invstd: Tensor) -> Any:
+    return _into([out, save_mean, save_invstd], aten._native_batch_norm_legit(*args))
+
+
+@_of("_batch_norm_with_update.out")
+def _batch_norm_update_out(
+    *args: Any, out: Tensor, save_mean: Tensor, save_invstd: Tensor, reserve: Tensor
+) -> Any:
+    return _into([out, save_mean, save_invstd, reserve], aten._batch_norm_with_update(*args))
+
+
+@_of("range.out")
+def _range_out(start: Any, end: Any, step: Any = 1, *, out: Tensor) -> Tensor:
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    count = int((end - start) / step) + 1
+    whole = not out.dtype.is_floating_point and not out.dtype.is_complex
+    steps = torch.arange(count, dtype=torch.int64 if whole else torch.float64, device=out.device)
+    return _into([out], [start + steps * step])
