@@ -107,7 +107,7 @@ Value add_product(const Op& op, const Tensor& self, const Tensor& a, const Tenso
   Attributes attributes =
       Attributes::of(scaling.add_self, scaling.scale_self, scaling.scale_product);
   if (gelu) attributes.add(*gelu);
-  return Node::make(op, std::span(operands.data(), count), attributes, std::span(&output, 1));
+  return Node::take(op, std::span(operands.data(), count), attributes, std::span(&output, 1));
 }
 
 void check_not_bool(const char* name, const Tensor& tensor) {
@@ -186,8 +186,8 @@ Tensor mm(const Tensor& self, const Tensor& other) {
 }
 
 Value bmm_compute(Infer<at::meta::structured_bmm, 1>& it, const Tensor& self, const Tensor& other) {
+  check_not_bool("bmm", self);  // before the other, as on CPU
   check_same_dtype(self, other);
-  check_not_bool("bmm", self);
   return Node::make(kBmm, {value_of(self), value_of(other)}, {}, it.output_shape());
 }
 

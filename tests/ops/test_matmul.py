@@ -46,6 +46,17 @@ def test_errors(op):
     check_errors(op)
 
 
+@pytest.mark.parametrize("types", [("bool", "int64"), ("int64", "bool"), ("bool", "bool")])
+def test_bools_are_refused(types):
+    messages = []
+    for device in ("cpu", DEVICE):
+        a, b = (torch.ones(1, 2, 2, dtype=getattr(torch, t), device=device) for t in types)
+        with pytest.raises(RuntimeError) as error:
+            a @ b
+        messages.append((type(error.value), str(error.value)))
+    assert messages[0][0] is messages[1][0], messages
+
+
 def tensor(*sizes, dtype=torch.float32):
     return torch.randn(*sizes, dtype=torch.float64).to(dtype).requires_grad_()
 
