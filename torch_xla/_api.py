@@ -63,7 +63,9 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
 
     Raises:
         RuntimeError: if the program cannot be compiled or launched. Tensors to blame raise it again
-            when they are read; all others keep their values.
+            when they are read; all others keep their values. A program of 64 arrays and more is
+            launched behind the caller unless `wait`: an error of that launch comes when a tensor
+            to blame is read, or with the next sync that needs one.
     """
     steps.mark(wait=wait, reset_scope=reset_scope)
 

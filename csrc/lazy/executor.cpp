@@ -144,6 +144,13 @@ class Launch {
     return outputs;
   }
 
+  // Throws the error of an input that failed to be computed.
+  void check_inputs() const {
+    for (const ir::Node* leaf : graph_.parameters) {
+      if (is_data(*leaf) && data_of(*leaf).failed()) data_of(*leaf).array();
+    }
+  }
+
   size_t num_parameters() const { return graph_.parameters.size(); }
 
   // What was launched, for a recording: all but the outputs' storages.
@@ -411,6 +418,7 @@ class Step {
       launch_.emplace(device_, roots_.values, roots_.inputs, /*may_donate=*/true,
                       Launch::Cuts{roots_.shardings, fills_->shardings()});
       launch_->prepare();
+      launch_->check_inputs();
       record();
     } catch (...) {
       Isolation(device_, roots_, promises_).run(std::current_exception());
@@ -426,7 +434,11 @@ class Step {
       return nullptr;
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
-      Isolation(device_, roots_, promises_).run(error);
+      try {
+        Isolation(device_, roots_, promises_).run(error);
+      } catch (...) {
+        // Whoever waits for a promise gets the first error.
+      }
       return error;
     }
   }
@@ -491,6 +503,8 @@ void run_pending(c10::Device device, bool wait, bool behind) {
   step->prepare();
   remember_launch(device, step->results().back());
   if (behind && step->is_large()) {
+    // An error is thrown by the tensors that it is the end of: when they are read, and by the next
+    // step that needs them.
     launch_behind([step = std::move(step)] { step->launch(); });
     return;
   }
