@@ -1,6 +1,6 @@
-"""All measurements, each in a process of its own, as tables of ratios.
+"""Measures what docs/performance.md is about, and prints it as one table of ratios.
 
-python -m benchmarks [--parts trace,cached,train] [--models mlp,resnet18] [--rounds 1] [--json FILE]
+python -m benchmarks [--only ROW,...] [--quick] [--details] [--json FILE]
 """
 
 from __future__ import annotations
@@ -8,190 +8,124 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import math
 import os
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
 
-from benchmarks import measure, models
+from benchmarks import measure, report, start, turns
+from benchmarks.cached import CASES
+from benchmarks.models import TRAINING
+from benchmarks.rows import LARGE, PROCESSES, ROWS
 
 ROOT = Path(__file__).parent.parent
-PARTS = ("trace", "cached", "train")
-JAX_MODELS = ("mlp", "gpt-12x256", "gpt2")
+# What --quick does without: GPT-2 small and ResNet-18.
+LARGE_ROWS = ("memory", "first-step", "second-process")
+SMALL_MODELS = ("mlp", "gpt-12x256")
 
 
-def worker(module: str, *arguments: str) -> dict | None:
-    """The JSON that `python -m benchmarks.<module>` prints last; None, with its output, if none."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    print(f"  {module} {' '.join(arguments)}", file=sys.stderr, flush=True)
+def environment(**more: str) -> dict[str, str]:
     # What earlier runs compiled is compiled again.
-    environment = {"PJRT_DEVICE": "CPU", **os.environ, "TORCH_XLA_PERSISTENT_CACHE": "0"}
+    return {"PJRT_DEVICE": "CPU", **os.environ, "TORCH_XLA_PERSISTENT_CACHE": "0", **more}
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    print(f"  {module} {' '.join(arguments)}", file=sys.stderr, flush=True)
+    return [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+
+
+def worker(module: str, *arguments: str, **more: str) -> dict:
+    """The JSON that `python -m benchmarks.<module>` prints last."""
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        command(module, *arguments),
+        cwd=ROOT,
+        env=environment(**more),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
-    if done.returncode:
-        print(f"{' '.join(command)} failed:\n{done.stderr}", file=sys.stderr)
-        return None
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    print(f"\n## {title}\n")
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-
-    def line(cells: list[str]) -> str:
-        first, *others = zip(cells, widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        return "| " + " | ".join(padded) + " |"
-
-    print(line(columns))
-    print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    print("\n".join(map(line, rows)))
+def training(model: str, device: str) -> turns.Process:
+    if device == "jax":
+        line = command("train_jax", "--model", model)
+    else:
+        line = command("train", "--model", model, "--device", device)
+    return turns.Process(line, cwd=ROOT, env=environment())
 
 
-def report_trace(result: dict) -> None:
-    ratios = [row["ratio"] for row in result["ops"].values()]
-    table(
-        "Recording an op, microseconds (CPU eager computes it)",
-        ["op", "xla", "cpu eager", "ratio"],
-        [
-            *(
-                [name, f"{row['xla']:.2f}", f"{row['cpu']:.2f}", f"{row['ratio']:.2f}"]
-                for name, row in result["ops"].items()
-            ),
-            ["geometric mean", "", "", f"{math.exp(statistics.mean(map(math.log, ratios))):.2f}"],
-        ],
-    )
-    table(
-        "Recording a training step on tiny tensors, milliseconds",
-        ["step", "xla", "cpu eager", "ratio"],
-        [
-            [name, f"{row['xla'] / 1e3:.2f}", f"{row['cpu'] / 1e3:.2f}", f"{row['ratio']:.2f}"]
-            for name, row in result["steps"].items()
-        ],
-    )
-    if result["fallbacks"]:
-        print(f"\nRan on the host: {', '.join(result['fallbacks'])}")
-
-
-def report_cached(result: dict) -> None:
-    table(
-        "sync() on a compiled graph, microseconds",
-        ["graph", "trace", "sync", "wait", "late compiles"],
-        [
-            [
-                name,
-                *(f"{row[column]:.0f}" for column in ("trace", "sync", "wait")),
-                str(row["late_compiles"]),
-            ]
-            for name, row in result.items()
-        ],
-    )
-
-
-def report_train(result: dict[str, dict[str, list[dict]]]) -> None:
-    """`result[model][device]` has one measurement for each round."""
-
-    def middle(runs: list[dict] | None, key: str) -> float | None:
-        return statistics.median(run[key] for run in runs) if runs else None
-
-    def cell(value: float | None, form: Callable[[float], str]) -> str:
-        return "-" if value is None else form(value)
-
-    def over(a: float | None, b: float | None) -> str:
-        return "-" if a is None or b is None else f"{a / b:.2f}"
-
-    names = ("xla", "cpu", "jax")
-    columns = ["model", *names, "xla/cpu", "xla/jax"]
-    for title, key, form in (
-        ("Training step, milliseconds", "step", lambda seconds: f"{seconds * 1e3:.1f}"),
-        ("Peak memory of steady steps, MB", "peak", lambda mb: f"{mb:.0f}"),
-        ("Peak memory while compiling, MB", "compiling_peak", lambda mb: f"{mb:.0f}"),
-    ):
-        rows = []
-        for model, devices in result.items():
-            values = {name: middle(devices.get(name), key) for name in names}
-            cells = [cell(values[name], form) for name in names]
-            ratios = [over(values["xla"], values[name]) for name in ("cpu", "jax")]
-            rows.append([model, *cells, *ratios])
-        table(title, columns, rows)
-
-    rows = []
-    for model, devices in result.items():
-        xla, jax = devices.get("xla"), devices.get("jax")
-        difference = None
-        if xla and devices.get("cpu"):
-            pairs = zip(xla[0]["losses"], devices["cpu"][0]["losses"], strict=True)
-            difference = max(abs(a - b) / abs(b) for a, b in pairs)
-        rows.append(
-            [
-                model,
-                cell(middle(xla, "compiles"), lambda n: f"{n:.0f}"),
-                cell(middle(xla, "late_compiles"), lambda n: f"{n:.0f}"),
-                cell(middle(xla, "compile"), lambda s: f"{s:.2f}"),
-                cell(middle(jax, "compile"), lambda s: f"{s:.2f}"),
-                cell(difference, lambda d: f"{d:.1e}"),
-                ", ".join(xla[0]["fallbacks"]) if xla else "-",
-            ]
-        )
-    columns = ["model", "compiles", "late", "xla s", "jax s", "losses differ by", "on the host"]
-    table("Compiling, and agreement with CPU eager (relative)", columns, rows)
-
-
-def train(chosen: list[str], rounds: int) -> dict[str, dict[str, list[dict]]]:
+def train(chosen: list[str], rounds: int, models: Container[str]) -> dict[str, dict[str, dict]]:
+    """What training measured: by model, by device."""
+    wanted = dict.fromkeys(pair for row in chosen for pair in PROCESSES.get(row, ()))
     has_jax = importlib.util.find_spec("jax") is not None
-    result: dict[str, dict[str, list[dict]]] = {model: {} for model in chosen}
-    for model in chosen:
-        for _ in range(rounds):  # devices take turns
-            measured = {
-                name: worker("train", "--model", model, "--device", name) for name in ("xla", "cpu")
-            }
-            if has_jax and model in JAX_MODELS:
-                measured["jax"] = worker("train_jax", "--model", model)
-            for name, run in measured.items():
-                if run:
-                    result[model].setdefault(name, []).append(run)
-    return result
+    if not has_jax:
+        print("jax is not installed: nothing is compared with it", file=sys.stderr)
+    starts: dict[str, dict[str, Callable[[], turns.Process]]] = {}
+    for model, device in wanted:
+        if model in models and (has_jax or device != "jax"):
+            starts.setdefault(model, {})[device] = partial(training, model, device)
+    return {model: turns.take(processes, rounds) for model, processes in starts.items()}
 
 
-def listed(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := set(names) - set(allowed):
-            raise argparse.ArgumentTypeError(f"{sorted(unknown)} not among {list(allowed)}")
-        return names
+def cached(rounds: int) -> dict[str, dict]:
+    """What each case of cached.py measured."""
 
-    return parse
+    def process(case: str) -> turns.Process:
+        return turns.Process(command("cached", "--case", case), cwd=ROOT, env=environment())
+
+    return turns.take({case: partial(process, case) for case in CASES}, rounds)
+
+
+def cached_training(more: dict[str, str]) -> dict:
+    return worker("train", "--model", LARGE, "--device", "xla", "--steps", "1", **more)
+
+
+def listed(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(ROWS):
+        raise argparse.ArgumentTypeError(f"{sorted(unknown)} not among {list(ROWS)}")
+    return names
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", type=listed(PARTS), default=list(PARTS))
-    parser.add_argument(
-        "--models", type=listed(tuple(models.TRAINING)), default=list(models.TRAINING)
-    )
-    parser.add_argument("--rounds", type=int, default=1, help="of training measurements")
-    parser.add_argument("--json", type=Path, help="also write everything measured there")
+    parser.add_argument("--only", type=listed, default=list(ROWS), help="rows: " + ", ".join(ROWS))
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, no large models")
+    parser.add_argument("--details", action="store_true", help="also what the ratios are made of")
+    parser.add_argument("--json", type=Path, help="write everything measured there")
     arguments = parser.parse_args()
+    chosen, quick = arguments.only, arguments.quick
+    if quick:
+        chosen = [row for row in chosen if row not in LARGE_ROWS]
 
+    jobs: dict[str, Callable[[], dict]] = {
+        "micro": lambda: worker("micro", "--rounds", "11" if quick else "31"),
+        "trace": lambda: worker("trace", "--rounds", "11" if quick else "31"),
+        "cached": lambda: cached(2 if quick else 6),
+        "train": lambda: train(chosen, 5 if quick else 12, SMALL_MODELS if quick else TRAINING),
+        "second process": lambda: start.second_process(cached_training),
+        "import": lambda: start.imports(3 if quick else 9),
+    }
+    measured, failed = {}, []
     print(measure.machine())
-    everything: dict[str, dict | None] = {}
-    reports = {"trace": report_trace, "cached": report_cached, "train": report_train}
-    for part in arguments.parts:
-        if part == "train":
-            everything[part] = train(arguments.models, arguments.rounds)
-        else:
-            everything[part] = worker(part)
-        if everything[part]:
-            reports[part](everything[part])
+    needed = dict.fromkeys(job for row in chosen for job in ROWS[row].jobs)
+    for job in needed:
+        try:
+            measured[job] = jobs[job]()
+        except (subprocess.CalledProcessError, RuntimeError) as error:
+            print(error, file=sys.stderr)
+            failed.append(job)
+    report.table([ROWS[row] for row in chosen], measured)
+    if arguments.details:
+        report.details(measured)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(everything, indent=1))
-    if not all(everything.values()):
-        sys.exit("some measurements failed, see above")
+        arguments.json.write_text(json.dumps(measured, indent=1))
+    if failed:
+        sys.exit(f"could not be measured: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

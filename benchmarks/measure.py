@@ -1,12 +1,8 @@
-"""Devices and clocks for the benchmarks."""
+"""The devices that are measured."""
 
 from __future__ import annotations
 
-import gc
 import os
-import statistics
-import time
-from collections.abc import Callable, Iterable
 
 import torch
 
@@ -47,42 +43,6 @@ class Device:
         import torch_xla.debug.metrics as met
 
         return sorted(met.executed_fallback_ops())
-
-
-def interleaved(
-    runs: dict[str, Callable[[], object]],
-    rounds: int,
-    after: Callable[[str], object] | None = None,
-    warm: int = 2,
-) -> dict[str, list[float]]:
-    """Seconds of each run in each round, the runs taking turns so that noise hits all alike.
-
-    `after(name)` cleans up behind a run, untimed. The first `warm` rounds are not counted. The
-    garbage collector runs once and then rests: a collection for each round would leave cold caches.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    try:
-        for turn in range(rounds + warm):
-            if turn == warm:
-                gc.collect()
-                gc.disable()
-            for name, run in runs.items():
-                begin = time.perf_counter()
-                kept = run()
-                taken = time.perf_counter() - begin
-                del kept
-                if after:
-                    after(name)
-                if turn >= warm:
-                    seconds[name].append(taken)
-    finally:
-        gc.enable()
-    return seconds
-
-
-def median_ratio(a: Iterable[float], b: Iterable[float]) -> float:
-    """Median of a/b over rounds measured side by side."""
-    return statistics.median(x / y for x, y in zip(a, b, strict=True))
 
 
 def machine() -> str:

@@ -67,6 +67,11 @@ def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
+def fused_adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Counts its steps on the device, which a replayed step needs."""
+    return torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+
+
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=1e-4)
 
@@ -79,11 +84,13 @@ class Job:
     data: Callable[[], tuple[torch.Tensor, torch.Tensor]]
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = adamw
 
-    def training_step(self, device: torch.device) -> Callable[[], torch.Tensor]:
+    def training_step(
+        self, device: torch.device, optimizer_of: Callable | None = None
+    ) -> Callable[[], torch.Tensor]:
         """A function that does one step on the device and returns its loss, unsynced."""
         torch.manual_seed(0)
         model = self.model().to(device)
-        optimizer = self.optimizer(model.parameters())
+        optimizer = (optimizer_of or self.optimizer)(model.parameters())
         inputs, labels = (tensor.to(device) for tensor in self.data())
 
         def step() -> torch.Tensor:
@@ -125,7 +132,7 @@ TRACING = {
     "GPT-12, AdamW": Job(lambda: GPT(101, 16, 48, 12, 4), lambda: _text(101, 2, 16)),
     "ResNet-18, SGD": Job(
         ResNet18,
-        lambda: (torch.randn(1, 3, 32, 32), torch.randint(1000, (1,))),
+        lambda: (torch.randn(2, 3, 32, 32), torch.randint(1000, (2,))),
         sgd,
     ),
 }

@@ -1,73 +1,83 @@
-"""One model on one device: compiling, the steady step and peak memory. One process a measurement.
+"""One model on one device: the first steps, compilation included, steady steps, and peak memory.
 
-    python -m benchmarks.train --model gpt2 --device xla
+    python -m benchmarks.train --model gpt2 --device xla --steps 10
 
-Prints one JSON object; times in seconds, memory in MB of resident memory.
+Prints one JSON object; times in seconds, memory in MB of resident memory. Without --steps it does
+one for each line that comes in (turns.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
-import statistics
 import time
 
 import torch
 
+from benchmarks import turns
 from benchmarks.measure import Device
 from benchmarks.memory import peak_memory, reset_peak_memory
 from benchmarks.models import TRAINING
+from benchmarks.times import Run, Times
+
+FIRST_STEPS = 3
 
 
-def measure(model: str, name: str, steps: int) -> dict:
-    device = Device(name)
-    step = TRAINING[model].training_step(device.torch)
-    device.finish()
-    before = device.compiles()
+class TorchTrainer:
+    def __init__(self, model: str, device: str) -> None:
+        self._device = Device(device)
+        self._step = TRAINING[model].training_step(self._device.torch)
+        self._device.finish()
+        self._before = self._device.compiles()
+        self._losses: list[torch.Tensor] = []
 
-    reset_peak_memory()
-    begin = time.perf_counter()
-    losses = []
-    for _ in range(3):  # the optimizer's state appears in the first: a second program
-        losses.append(step())
-        device.finish()
-    first_steps = time.perf_counter() - begin
-    compiling_peak = peak_memory()
-    warm = device.compiles()
-
-    gc.collect()
-    reset_peak_memory()
-    taken, traced = [], []
-    for _ in range(steps):
+    def first(self) -> dict:
+        reset_peak_memory()
         begin = time.perf_counter()
-        losses.append(step())
-        traced.append(time.perf_counter() - begin)
-        device.finish()
-        taken.append(time.perf_counter() - begin)
-    return {
-        "step": statistics.median(taken),
-        "trace": statistics.median(traced),
-        "first_steps": first_steps,
-        "compiles": warm[0] - before[0],
-        "compile": warm[1] - before[1],
-        "late_compiles": device.compiles()[0] - warm[0],
-        "peak": peak_memory(),
-        "compiling_peak": compiling_peak,
-        "losses": [loss.item() for loss in losses],
-        "fallbacks": device.fallbacks(),
-    }
+        self.step()
+        first_step = time.perf_counter() - begin
+        for _ in range(FIRST_STEPS - 1):
+            self.step()
+        compiling_peak = peak_memory()
+        self._warm = self._device.compiles()
+        gc.collect()
+        reset_peak_memory()
+        return {
+            "first_step": first_step,
+            "compiles": self._warm[0] - self._before[0],
+            "compile": self._warm[1] - self._before[1],
+            "compiling_peak": compiling_peak,
+        }
+
+    def step(self) -> None:
+        self._losses.append(self._step())
+        self._device.finish()
+
+    def turn(self) -> Times:
+        return Run(self.step).time(time.process_time)
+
+    def last(self) -> dict:
+        return {
+            "peak": peak_memory(),
+            "late_compiles": self._device.compiles()[0] - self._warm[0],
+            "losses": [loss.item() for loss in self._losses],
+            "fallbacks": self._device.fallbacks(),
+        }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=TRAINING, required=True)
     parser.add_argument("--device", choices=("xla", "cpu"), required=True)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    print(json.dumps(measure(arguments.model, arguments.device, arguments.steps)))
+    trainer = TorchTrainer(arguments.model, arguments.device)
+    if arguments.steps is None:
+        turns.serve(trainer)
+    else:
+        turns.run(trainer, arguments.steps)
 
 
 if __name__ == "__main__":

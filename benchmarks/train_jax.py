@@ -1,8 +1,9 @@
 """The same MLP and GPT steps in plain JAX, as another program that ends in XLA.
 
-    python -m benchmarks.train_jax --model gpt2
+    python -m benchmarks.train_jax --model gpt2 --steps 10
 
-Sizes as in benchmarks/models.py; AdamW with donated state. Prints one JSON object.
+Sizes as in benchmarks/models.py; AdamW with donated state. Prints one JSON object, as
+benchmarks/train.py does.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import json
 import math
 import os
-import statistics
 import time
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -21,10 +20,13 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 from jax import numpy as jnp
 
+from benchmarks import turns
 from benchmarks.memory import peak_memory, reset_peak_memory
+from benchmarks.times import Run, Times
 
 GPT_SIZES = {"gpt-12x256": (2000, 128, 256, 12, 8), "gpt2": (50257, 128, 768, 12, 12)}
 MODELS = ("mlp", *GPT_SIZES)
+FIRST_STEPS = 3
 
 
 def linear(key, width, out):
@@ -124,57 +126,62 @@ def adamw(loss, rate=1e-4, decay=1e-2, betas=(0.9, 0.999), epsilon=1e-8):
     return step
 
 
+class JaxTrainer:
+    def __init__(self, model: str) -> None:
+        key = jax.random.PRNGKey(0)
+        if model == "mlp":
+            weights, self._loss, self._batch = mlp_job(key)
+        else:
+            weights, self._loss, self._batch = gpt_job(key, *GPT_SIZES[model])
+        # Buffers of their own: what is donated may not be shared.
+        weights = jax.tree.map(jnp.copy, weights)
+        first, second = (jax.tree.map(jnp.zeros_like, weights) for _ in range(2))
+        self._state = jax.block_until_ready((weights, first, second, jnp.float32(1)))
+        self._losses: list[float] = []
+
+    def first(self) -> dict:
+        reset_peak_memory()
+        begin = time.perf_counter()
+        lowered = jax.jit(adamw(self._loss), donate_argnums=0).lower(self._state, *self._batch)
+        traced = time.perf_counter()
+        self._step = lowered.compile()
+        compiled = time.perf_counter()
+        self.step()
+        first_step = time.perf_counter() - begin
+        for _ in range(FIRST_STEPS - 1):
+            self.step()
+        compiling_peak = peak_memory()
+        gc.collect()
+        reset_peak_memory()
+        return {
+            "first_step": first_step,
+            "trace": traced - begin,
+            "compiles": 1,
+            "compile": compiled - traced,
+            "compiling_peak": compiling_peak,
+        }
+
+    def step(self) -> None:
+        self._state, value = jax.block_until_ready(self._step(self._state, *self._batch))
+        self._losses.append(value.item())
+
+    def turn(self) -> Times:
+        return Run(self.step).time(time.process_time)
+
+    def last(self) -> dict:
+        return {"peak": peak_memory(), "losses": self._losses}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int)
     arguments = parser.parse_args()
-
-    key = jax.random.PRNGKey(0)
-    if arguments.model == "mlp":
-        weights, loss, batch = mlp_job(key)
+    trainer = JaxTrainer(arguments.model)
+    if arguments.steps is None:
+        turns.serve(trainer)
     else:
-        weights, loss, batch = gpt_job(key, *GPT_SIZES[arguments.model])
-    # Buffers of their own: what is donated may not be shared.
-    weights = jax.tree.map(jnp.copy, weights)
-    first, second = (jax.tree.map(jnp.zeros_like, weights) for _ in range(2))
-    state = jax.block_until_ready((weights, first, second, jnp.float32(1)))
-    del weights, first, second
-
-    reset_peak_memory()
-    begin = time.perf_counter()
-    lowered = jax.jit(adamw(loss), donate_argnums=0).lower(state, *batch)
-    traced = time.perf_counter()
-    step = lowered.compile()
-    compiled = time.perf_counter()
-    losses = []
-    for _ in range(3):
-        state, value = jax.block_until_ready(step(state, *batch))
-        losses.append(value.item())
-    first_steps = time.perf_counter() - begin
-    compiling_peak = peak_memory()
-
-    gc.collect()
-    reset_peak_memory()
-    taken = []
-    for _ in range(arguments.steps):
-        start = time.perf_counter()
-        state, value = jax.block_until_ready(step(state, *batch))
-        taken.append(time.perf_counter() - start)
-        losses.append(value.item())
-    result = {
-        "step": statistics.median(taken),
-        "trace": traced - begin,
-        "first_steps": first_steps,
-        "compiles": 1,
-        "compile": compiled - traced,
-        "late_compiles": 0,
-        "peak": peak_memory(),
-        "compiling_peak": compiling_peak,
-        "losses": losses,
-        "fallbacks": [],
-    }
-    print(json.dumps(result))
+        turns.run(trainer, arguments.steps)
 
 
 if __name__ == "__main__":
