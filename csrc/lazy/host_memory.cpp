@@ -1,7 +1,5 @@
 #include "lazy/host_memory.h"
 
-#include <sys/mman.h>
-
 #if __has_include(<malloc.h>)
 #include <malloc.h>
 #endif
@@ -41,11 +39,5 @@ void map_large_blocks() {}
 #endif
 
 bool is_scarce(int64_t live_bytes) { return live_bytes >= int64_t{1} << 28; }
-
-std::shared_ptr<void> zeros(size_t bytes) {
-  void* begin = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (begin == MAP_FAILED) return nullptr;
-  return {begin, [bytes](void* memory) { munmap(memory, bytes); }};
-}
 
 }  // namespace torch_xla::lazy::host_memory

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 
 namespace torch_xla::lazy::host_memory {
 
@@ -22,10 +20,5 @@ bool is_scarce(int64_t live_bytes);
 // more time to fault pages in; small models, where that share is larger, keep the heap. Limits that
 // the user set (MALLOC_MMAP_THRESHOLD_, GLIBC_TUNABLES) stay.
 void map_large_blocks();
-
-// Zeros that take no memory until they are written or read, aligned to pages: an optimizer's new
-// state of a gigabyte would else be written twice before the first step. Null where the system
-// gives none.
-std::shared_ptr<void> zeros(size_t bytes);
 
 }  // namespace torch_xla::lazy::host_memory

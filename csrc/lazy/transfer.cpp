@@ -2,13 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/narrow.h>
 
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
-#include "lazy/host_memory.h"
 #include "lazy/host_range.h"
 #include "lazy/metrics.h"
 #include "lazy/program_error.h"
@@ -25,18 +23,6 @@ namespace {
 at::Tensor empty_cpu(ir::ShapeRef shape) {
   return at::empty({shape.dims.data(), shape.dims.size()},
                    at::TensorOptions(scalar_type(shape.type)).device(at::kCPU));
-}
-
-at::Tensor host_full(const c10::Scalar& number, at::ScalarType dtype, at::IntArrayRef sizes) {
-  constexpr size_t kLarge = 1 << 20;
-  const at::TensorOptions options(dtype);
-  const size_t bytes = c10::multiply_integers(sizes) * c10::elementSize(dtype);
-  if (bytes >= kLarge && number.isIntegral(/*includeBool=*/true) && number.equal(0)) {
-    if (const std::shared_ptr<void> memory = host_memory::zeros(bytes)) {
-      return at::from_blob(memory.get(), sizes, [memory](void*) {}, options);
-    }
-  }
-  return at::full(sizes, number, options);
 }
 
 // Blocks until `data` is in `cpu`, which is row-major.
@@ -93,12 +79,12 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
 }
 
-Array upload_full(const c10::Scalar& number, ir::ShapeRef shape,
-                  const sharding::Sharding* sharding, c10::Device device) {
-  const std::vector<int64_t> dims =
-      sharding ? sharding->tile_dims(shape.dims) : std::vector(shape.dims.begin(), shape.dims.end());
+Array upload_full(const c10::Scalar& number, ir::ShapeRef shape, const sharding::Sharding* sharding,
+                  c10::Device device) {
+  const std::vector<int64_t> dims = sharding ? sharding->tile_dims(shape.dims)
+                                             : std::vector(shape.dims.begin(), shape.dims.end());
   const auto on = [&](pjrt::Device* target) {
-    const at::Tensor cpu = host_full(number, scalar_type(shape.type), dims);
+    const at::Tensor cpu = at::full(dims, number, at::TensorOptions(scalar_type(shape.type)));
     return Runtime::get().client().buffer_from_host(
         cpu.mutable_data_ptr(), buffer_type(shape.type), dims, {}, target,
         pjrt::HostBufferSemantics::kMutableZeroCopy, /*on_done=*/[cpu] {});

@@ -16,8 +16,8 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device);
 
 // A new array with `number` in every element, cut by `sharding` in SPMD mode. Its memory may be the
 // host's own, donated or not.
-Array upload_full(const c10::Scalar& number, ir::ShapeRef shape,
-                  const sharding::Sharding* sharding, c10::Device device);
+Array upload_full(const c10::Scalar& number, ir::ShapeRef shape, const sharding::Sharding* sharding,
+                  c10::Device device);
 
 // Computes what is pending and copies a value into a new, row-major CPU tensor. Blocks until it is
 // there. Throws the error of the program that makes it.
