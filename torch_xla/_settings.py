@@ -7,7 +7,7 @@
 | `XLA_PERSISTENT_CACHE_PATH` | in this folder | see `torch_xla._internal.persistent_cache` |
 | `XLA_PERSISTENT_CACHE_READ_ONLY` | write nothing into it | 0 |
 | `TORCH_XLA_PERSISTENT_CACHE_MIB` | its greatest size; least recently used programs leave | 2048 |
-| `TORCH_XLA_PERSISTENT_CACHE_MIN_SECONDS` | programs that compile faster are not written | 0.5; 0 \
+| `TORCH_XLA_PERSISTENT_CACHE_MIN_SECONDS` | programs that compile faster are not written | 0.1; 0 \
 in a folder that is named |
 | `XLA_COMPILATION_CACHE_SIZE` | compiled programs kept in memory | 2048 |
 | `XLA_IR_DEBUG` | printed graphs name each node's Python line | 0 |
