@@ -108,7 +108,7 @@ bool take_base_of(const at::Tensor& tensor, LazyStorage& storage) {
 // The value as it is to lie: moved to the devices, or by the next program.
 ir::Value moved(ir::Value value, DeviceData& data, const Sharding* sharding) {
   if (data.place(sharding)) return value;
-  if (data.has_array()) {
+  if (!data.failed()) {
     const Sharding* now = data.array().sharding();
     if (!now || now->layout() == sharding->layout()) return value;
   }
@@ -164,7 +164,7 @@ const Sharding* sharding_of(const at::Tensor& tensor) {
     const DeviceData* data = DeviceData::of(value);
     if (!data)
       sharding = ir::constraint_of(*value.node);
-    else if (data->has_array() && !data->on_host())
+    else if (!data->on_host() && !data->failed())
       sharding = data->array().sharding();
   }
   return sharding ? of_tensor(sharding, *order) : nullptr;
