@@ -151,8 +151,8 @@ def test_sizes_must_be_positive(device, argument):
         iter(pl.MpDeviceLoader([], device, **{argument: 0}))
 
 
-def test_sharded_input_is_refused(device):
-    with pytest.raises(NotImplementedError, match="input_sharding"):
+def test_sharded_input_is_refused_outside_spmd_mode(device):
+    with pytest.raises(RuntimeError, match="use_spmd"):
         iter(pl.MpDeviceLoader([], device, input_sharding="anything"))
     with pytest.raises(ValueError, match="devices"):
         pl.ParallelLoader([], [])
