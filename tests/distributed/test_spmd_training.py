@@ -16,18 +16,28 @@ import torch_xla.distributed.spmd as xs
 STEPS = 10
 
 
-def optimizer_of(name: str) -> MakeOptimizer:
-    """Adam divides gradients by their size, and so the rounding of those that are nearly zero: in
-    ten steps a network of convolutions has some."""
-    if name == "resnet18":
-        return functools.partial(torch.optim.SGD, lr=0.02, momentum=0.9)
-    return adamw
+# Adam divides gradients by their size, and so the rounding of those that are nearly zero, of which
+# a network of convolutions has some in ten steps.
+OPTIMIZERS: dict[str, MakeOptimizer] = {
+    "resnet18": functools.partial(torch.optim.AdamW, lr=1e-3, eps=1e-2),
+    "gpt2": adamw,
+    "mixture": adamw,
+}
 
 
 @functools.cache
 def on_one_device(name: str, dtype: torch.dtype) -> Run:
     torch.manual_seed(0)
-    return train(MODELS[name](), "cpu", steps=STEPS, dtype=dtype, optimizer=optimizer_of(name))
+    return train(MODELS[name](), "cpu", steps=STEPS, dtype=dtype, optimizer=OPTIMIZERS[name])
+
+
+def assert_as_on_one_device(name: str, got: Run) -> None:
+    expected, exact = (on_one_device(name, dtype) for dtype in (torch.float32, torch.float64))
+    if name == "resnet18":
+        # Rounding decides which way an activation near zero goes: f32 on CPU is no reference.
+        single = {k: v.float() if v.is_floating_point() else v for k, v in exact.state.items()}
+        expected, exact = Run(exact.losses, single), None
+    assert_same(got, expected, rtol=1e-4, atol=1e-5, exact=exact)
 
 
 def specs(tensors):
@@ -47,7 +57,7 @@ def test_trains_as_on_one_device(device, metrics, name, layout):
     inner = copy.deepcopy(case.model).to(device)
     batch = {key: tensor.to(device) for key, tensor in case.batch.items()}
     model = LAYOUTS[layout](inner, batch)
-    optimizer = optimizer_of(name)(model.parameters())
+    optimizer = OPTIMIZERS[name](model.parameters())
     told = specs(model.parameters())
     losses = []
     for _ in range(STEPS):
@@ -65,9 +75,7 @@ def test_trains_as_on_one_device(device, metrics, name, layout):
         state = [t for t in optimizer.state[parameter].values() if t.shape == parameter.shape]
         assert state and set(specs(state)) == {spec}
     state = {key: tensor.detach().cpu() for key, tensor in model.state_dict().items()}
-    got = Run([loss.item() for loss in losses], state)
-    expected, exact = (on_one_device(name, dtype) for dtype in (torch.float32, torch.float64))
-    assert_same(got, expected, rtol=1e-4, atol=1e-5, exact=exact)
+    assert_as_on_one_device(name, Run([loss.item() for loss in losses], state))
     # What is cut takes an eighth of the memory on each device.
     cut = [p for p, spec in zip(model.parameters(), kept, strict=True) if "devices=" in spec]
     if layout == "data":
