@@ -67,7 +67,7 @@ def test_send_cpu_data_to_device_keeps_structure(device):
     assert isinstance(sent["ordered"], OrderedDict) and sent["ordered"]["x"].device == device
     assert sent["already there"] is data["already there"]
     assert data["tensor"].device.type == "cpu", "the original must stay as it is"
-    with pytest.raises(NotImplementedError, match="input_sharding"):
+    with pytest.raises(RuntimeError, match="input_sharding: call"):
         xm.send_cpu_data_to_device(data, device, input_sharding="anything")
 
 
