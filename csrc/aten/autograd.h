@@ -23,7 +23,9 @@ inline bool keep_whole(c10::DispatchKeySet keys,
   }
   for (const at::Tensor& operand : operands) {
     if (!operand.defined()) continue;
-    if (!operand.is_xla() || operand._fw_grad(/*level=*/0).defined()) return false;
+    const c10::TensorImpl* impl = operand.unsafeGetTensorImpl();
+    if (!impl->is_xla()) return false;
+    if (impl->autograd_meta() && operand._fw_grad(/*level=*/0).defined()) return false;
   }
   return true;
 }

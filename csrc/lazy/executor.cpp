@@ -324,8 +324,22 @@ class Isolation {
 
   void run(std::exception_ptr first) {
     first_ = first;
-    // Graphs of other threads that were built on the promises end here.
-    for (const auto& promise : promises_.data) promise->fail(first);
+    // Whoever waits for a promise, or built a graph on one, goes on when all storages hold what
+    // they are to hold.
+    const auto fail = [&] {
+      for (const auto& promise : promises_.data) promise->fail(first);
+    };
+    try {
+      put_all_back(first);
+    } catch (...) {
+      fail();
+      throw;
+    }
+    fail();
+  }
+
+ private:
+  void put_all_back(std::exception_ptr first) {
     if (!trivial_program_works()) {
       // An unknown XLA flag, say: no value is to blame.
       for (size_t v = 0; v < roots_.values.size(); ++v) put_back(v, roots_.values[v]);
@@ -334,7 +348,6 @@ class Isolation {
     divide(0, roots_.values.size(), first);
   }
 
- private:
   bool trivial_program_works() const {
     const ir::Value one = full(1, ir::ElementType::kF32, {});
     try {

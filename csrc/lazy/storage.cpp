@@ -24,6 +24,15 @@ thread_local StorageWatch* t_watch = nullptr;
 
 StorageWatch* watch() { return watches.load(std::memory_order_relaxed) == 0 ? nullptr : t_watch; }
 
+// The device data that `contents` are, or were cut from; null for all others. Nearly always a look
+// at the op is enough.
+DeviceData* data_of(const ir::Value& contents) {
+  if (!contents) return nullptr;
+  const ir::Op* op = &contents.node->op();
+  if (op == &ir::kDeviceData) return static_cast<DeviceData*>(contents.node->payload());
+  return op == &kTrim ? DeviceData::of(computed(contents)) : nullptr;
+}
+
 // The deleter's address also marks a data pointer as ours.
 void delete_lazy(void* context) {
   c10::intrusive_ptr<LazyStorage>::reclaim(static_cast<LazyStorage*>(context))->retire();
@@ -89,7 +98,7 @@ LazyStorage::~LazyStorage() { release_resources(); }
 
 // Nobody else sees it any more: no lock.
 void LazyStorage::release_resources() {
-  if (DeviceData* data = DeviceData::of(computed(value_))) --data->storages;
+  if (DeviceData* data = data_of(value_)) --data->storages;
   value_ = {};
   initial_fill_ = {};
 }
@@ -111,9 +120,9 @@ void LazyStorage::retire() {
 void LazyStorage::exchange(ir::Value& value) {
   if (StorageWatch* watching = watch()) [[unlikely]]
     watching->note_write(*this, value_);
-  DeviceData* data = DeviceData::of(computed(value));
+  DeviceData* data = data_of(value);
   if (data) ++data->storages;
-  if (DeviceData* old = DeviceData::of(computed(value_))) --old->storages;
+  if (DeviceData* old = data_of(value_)) --old->storages;
   if (is_partitioned() && !sharding_ && value && !data) [[unlikely]]
     keep_sharding();
   std::swap(value_, value);
@@ -197,9 +206,10 @@ bool LazyStorage::any_pending(c10::DeviceIndex device) {
   return list.size != 0;
 }
 
-c10::Storage LazyStorage::make(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
-                               stablehlo::Dims strides, size_t bytes, ir::Value value) {
-  auto lazy = c10::make_intrusive<LazyStorage>(device, type, std::move(sizes), std::move(strides));
+c10::Storage LazyStorage::make(c10::Device device, ir::ElementType type,
+                               const stablehlo::Dims& sizes, const stablehlo::Dims& strides,
+                               size_t bytes, ir::Value value) {
+  auto lazy = c10::make_intrusive<LazyStorage>(device, type, sizes, strides);
   LazyStorage& storage = *lazy;
   c10::DataPtr pointer = data_ptr(std::move(lazy));
   if (value) storage.exchange(value);  // nobody else sees it yet: no lock

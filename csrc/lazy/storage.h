@@ -8,10 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "ir/blocks.h"
 #include "ir/view.h"
-#include "sharding/sharding.h"
 #include "lazy/data.h"
 #include "lazy/spin_lock.h"
+#include "sharding/sharding.h"
 
 namespace torch_xla::lazy {
 
@@ -26,16 +27,18 @@ namespace torch_xla::lazy {
 // the base (rebase) takes the same care as resizing a tensor: no other thread may use it meanwhile.
 class LazyStorage final : public c10::intrusive_ptr_target {
  public:
-  LazyStorage(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
-              stablehlo::Dims strides)
-      : device_(device), type_(type), sizes_(std::move(sizes)), strides_(std::move(strides)) {}
+  LazyStorage(c10::Device device, ir::ElementType type, const stablehlo::Dims& sizes,
+              const stablehlo::Dims& strides)
+      : device_(device), type_(type), sizes_(sizes), strides_(strides) {}
   ~LazyStorage() override;
   void release_resources() override;
+  static void* operator new(size_t bytes) { return ir::take_block(bytes); }
+  static void operator delete(void* memory, size_t bytes) { ir::give_block(memory, bytes); }
 
   // A new storage of `bytes` with the given base, and contents if `value` is not empty. `strides`
   // empty: row-major.
-  static c10::Storage make(c10::Device device, ir::ElementType type, stablehlo::Dims sizes,
-                           stablehlo::Dims strides, size_t bytes, ir::Value value = {});
+  static c10::Storage make(c10::Device device, ir::ElementType type, const stablehlo::Dims& sizes,
+                           const stablehlo::Dims& strides, size_t bytes, ir::Value value = {});
   // The lazy storage behind a c10 one, given one of bytes when it has none yet.
   static LazyStorage& of(const c10::Storage& storage);
 

@@ -1,6 +1,7 @@
 """torch_xla.sync, step, compile, closures, launch."""
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -273,3 +274,51 @@ def test_an_optimization_barrier_changes_no_value(device):
     assert (x.tolist(), y.tolist()) == ([2.0] * 2, [3.0] * 3)
     with pytest.raises(RuntimeError, match="one xla device"):
         xm.optimization_barrier_([x, torch.ones(2)])
+
+
+@pytest.mark.parametrize("count", [3, 100], ids=["in the sync", "behind it"])
+def test_launches_that_fail(run_python, count):
+    """A sync throws at once, or tensors do when they are read; the step is not lost."""
+    process = run_python(
+        """
+        import os
+        import torch
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        from refusing_plugin import Refusals, outcome
+
+        weights = [torch.zeros(4, device="xla") for _ in range(int(os.environ["COUNT"]))]
+
+        def step():
+            for weight in weights:
+                weight.add_(1)
+
+        for _ in range(3):
+            step()
+            torch_xla.sync()
+        xm.wait_device_ops()
+        refusals = Refusals()
+
+        refusals.left = 1000  # nothing can be launched
+        step()
+        print(outcome(torch_xla.sync), outcome(weights[0].tolist))
+        refusals.left = 0
+        print(weights[0].tolist(), weights[-1].tolist())
+        step()
+        torch_xla.sync()
+        print(weights[0].tolist(), weights[-1].tolist())
+
+        refusals.left = 1  # each value can be computed by itself
+        step()
+        print(outcome(torch_xla.sync))
+        xm.wait_device_ops()
+        print(weights[0].tolist(), weights[-1].tolist())
+        """,
+        COUNT=str(count),
+        PYTHONPATH=str(Path(__file__).parent),
+    )
+    assert process.returncode == 0, process.stderr
+    at_once = "refused" if count == 3 else "None"
+    states = [f"{[number] * 4} {[number] * 4}" for number in (4.0, 5.0, 6.0)]
+    expected = [f"{at_once} refused", states[0], states[1], at_once, states[2]]
+    assert process.stdout.splitlines() == expected
