@@ -176,6 +176,15 @@ std::vector<int64_t> aliases(const ir::Graph& graph, std::span<const ir::Value> 
   return takers;
 }
 
+// What nobody cut, XLA may cut as it sees fit, if the plugin tells how it did.
+ir::Placement with_known_outputs(ir::Placement placement, std::span<const ir::Value> roots) {
+  if (tells_shardings(*Runtime::get().client().plugin())) return placement;
+  for (size_t i = 0; i < placement.outputs.size(); ++i) {
+    if (!placement.outputs[i]) placement.outputs[i] = replicated(roots[i].dims().size());
+  }
+  return placement;
+}
+
 // How XLA cut the outputs that nobody cut.
 std::vector<const sharding::Sharding*> output_shardings(const pjrt::Executable& executable,
                                                         const ir::Placement& wanted,
@@ -198,7 +207,7 @@ class Compilation {
   Compilation(const ir::Graph& graph, std::span<const ir::Value> roots,
               const std::vector<bool>& donated, c10::Device device, const ir::Placement& placement)
       : device_(device),
-        placement_(placement),
+        placement_(with_known_outputs(placement, roots)),
         options_(compile_options(placement)),
         site_(current_site()),
         report_{graph.key,          graph_name(),
@@ -209,13 +218,13 @@ class Compilation {
     ir::LoweringOptions lowering;
     lowering.name = report_.name;
     lowering.matmul_precision = upper(matmul_precision());
-    lowering.parameter_aliases = aliases(graph, roots, donated, placement);
-    lowering.placement = placement;
+    lowering.parameter_aliases = aliases(graph, roots, donated, placement_);
+    lowering.placement = placement_;
     // A call that XLA cannot cut would have each weight gathered first.
     if (!placement.is_partitioned()) lowering.wait_call = wait_call();
     lowering.locations = true;
     module_ = ir::lower(graph, roots, lowering).module;
-    mesh_ = ir::MeshNames(graph, placement).main();
+    mesh_ = ir::MeshNames(graph, placement_).main();
     for (const ir::Value& root : roots) ranks_.push_back(root.dims().size());
     signature_ = ir::Signature(graph, roots, donated);
     report_.seconds = seconds_since(start);

@@ -17,6 +17,14 @@ abi::Executable* description_of(const abi::Api* api, abi::LoadedExecutable* load
   return args.executable;
 }
 
+const abi::Shardings_Extension* shardings_extension(const Plugin& plugin) {
+  const auto* extension =
+      reinterpret_cast<const abi::Shardings_Extension*>(plugin.extension(abi::kExtensionShardings));
+  const bool known =
+      extension != nullptr && extension->base.struct_size >= sizeof(abi::Shardings_Extension);
+  return known ? extension : nullptr;
+}
+
 void destroy_loaded(const abi::Api* api, abi::LoadedExecutable* loaded) noexcept {
   auto args = make<abi::LoadedExecutable_Destroy_Args>();
   args.executable = loaded;
@@ -24,6 +32,8 @@ void destroy_loaded(const abi::Api* api, abi::LoadedExecutable* loaded) noexcept
 }
 
 }  // namespace
+
+bool tells_shardings(const Plugin& plugin) { return shardings_extension(plugin) != nullptr; }
 
 CompiledProgram::CompiledProgram(std::shared_ptr<Plugin> plugin, std::shared_ptr<Client> client,
                                  abi::Executable* executable)
@@ -107,11 +117,8 @@ std::optional<std::vector<std::string>> CompiledProgram::output_memory_kinds() c
 }
 
 std::optional<std::vector<std::string>> CompiledProgram::output_shardings() const {
-  const auto* extension = reinterpret_cast<const abi::Shardings_Extension*>(
-      plugin_->extension(abi::kExtensionShardings));
-  if (extension == nullptr || extension->base.struct_size < sizeof(abi::Shardings_Extension)) {
-    return std::nullopt;
-  }
+  const abi::Shardings_Extension* extension = shardings_extension(*plugin_);
+  if (extension == nullptr) return std::nullopt;
   auto args = make<abi::Shardings_PJRT_Executable_OutputShardings_Args>();
   args.executable = executable_;
   check_not_forked();

@@ -75,6 +75,9 @@ class CompiledProgram {
   size_t num_outputs_;
 };
 
+// Whether programs of the plugin say how their outputs are cut.
+bool tells_shardings(const Plugin& plugin);
+
 struct ExecuteOptions {
   // Inputs that the program may donate but that must survive this call: they are copied.
   std::vector<int64_t> non_donatable_input_indices = {};
