@@ -102,6 +102,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for report in _runs[item.path].of(item):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    # Fixtures of a test before may have been kept for this one's sake, if not for the next one's.
+    item.session._setupstate.teardown_exact(nextitem)
     return True
 
 
