@@ -28,8 +28,8 @@
 
 #include "aten/kernel.h"
 #include "lazy/host_function.h"
-#include "lazy/program_error.h"
 #include "lazy/metrics.h"
+#include "lazy/program_error.h"
 #include "lazy/runtime.h"
 #include "pjrt/error.h"
 #include "pjrt/ffi.h"

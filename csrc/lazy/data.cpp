@@ -116,6 +116,7 @@ void DeviceData::give_up() { Account::of(device_.index()).add(-bytes_.exchange(0
 
 void DeviceData::fulfil(Array array) {
   array_ = std::move(array);
+  expect(array_.sharding());
   const auto bytes = static_cast<int64_t>(array_.bytes());
   Account::of(device_.index()).add(bytes - bytes_.exchange(bytes));
   state_.store(State::kReady, std::memory_order_release);

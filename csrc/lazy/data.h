@@ -42,6 +42,11 @@ class DeviceData final : public ir::Payload {
   void fulfil(Array array);
   // Cuts data that is still on the host. Returns false for all other data, as it is.
   bool place(const sharding::Sharding* sharding);
+  // How it is cut, known before the array is there; null for data that is on the host yet, and
+  // outside SPMD mode.
+  const sharding::Sharding* sharding() const { return sharding_.load(std::memory_order_acquire); }
+  // For promises: how their program will cut them.
+  void expect(const sharding::Sharding* sharding) { sharding_.store(sharding); }
   // Takes the array out, for one in its place.
   Array release() { return std::move(array_); }
   // Calls `change` for all data of the device that is there. No data may come or go meanwhile.
@@ -70,6 +75,7 @@ class DeviceData final : public ir::Payload {
   ir::Location location_;
   Array array_;
   Place place_;
+  std::atomic<const sharding::Sharding*> sharding_{nullptr};
   std::atomic<int64_t> bytes_{0};  // in the device's account
   std::exception_ptr error_;
   std::atomic<State> state_{State::kPromised};  // what may be read of the above

@@ -144,6 +144,13 @@ class Launch {
     return outputs;
   }
 
+  // Says of promises how the program will cut them.
+  void expect(const std::vector<std::shared_ptr<DeviceData>>& promises) const {
+    for (size_t i = 0; i < program_->output_shardings.size(); ++i) {
+      promises[i]->expect(program_->output_shardings[i]);
+    }
+  }
+
   // Throws the error of an input that failed to be computed.
   void check_inputs() const {
     for (const ir::Node* leaf : graph_.parameters) {
@@ -431,6 +438,7 @@ class Step {
       launch_.emplace(device_, roots_.values, roots_.inputs, /*may_donate=*/true,
                       Launch::Cuts{roots_.shardings, fills_->shardings()});
       launch_->prepare();
+      launch_->expect(results());
       launch_->check_inputs();
       record();
     } catch (...) {

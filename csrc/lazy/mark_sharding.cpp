@@ -108,10 +108,8 @@ bool take_base_of(const at::Tensor& tensor, LazyStorage& storage) {
 // The value as it is to lie: moved to the devices, or by the next program.
 ir::Value moved(ir::Value value, DeviceData& data, const Sharding* sharding) {
   if (data.place(sharding)) return value;
-  if (!data.failed()) {
-    const Sharding* now = data.array().sharding();
-    if (!now || now->layout() == sharding->layout()) return value;
-  }
+  const Sharding* now = data.sharding();
+  if (!is_partitioned() || (now && now->layout() == sharding->layout())) return value;
   return ir::constrain(std::move(value), sharding);
 }
 
@@ -162,10 +160,7 @@ const Sharding* sharding_of(const at::Tensor& tensor) {
   if (!sharding && storage.has_value()) {
     const ir::Value value = storage.value();
     const DeviceData* data = DeviceData::of(value);
-    if (!data)
-      sharding = ir::constraint_of(*value.node);
-    else if (!data->on_host() && !data->failed())
-      sharding = data->array().sharding();
+    sharding = data ? data->sharding() : ir::constraint_of(*value.node);
   }
   return sharding ? of_tensor(sharding, *order) : nullptr;
 }

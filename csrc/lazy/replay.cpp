@@ -332,6 +332,8 @@ class Replay::Launch {
                                                          replay_.device_, ir::Location()));
       leaves.push_back(DeviceData::leaf({shape.type, shape.dims}, results.back()));
     }
+    const auto& shardings = replay_.program_->output_shardings;
+    for (size_t i = 0; i < shardings.size(); ++i) results[i]->expect(shardings[i]);
     for (size_t o = 0; o < targets.size(); ++o) {
       auto& [storage, before] = targets[o];
       if (!storage) continue;
@@ -370,7 +372,8 @@ class Replay::Launch {
     std::vector<int64_t> seen;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const ir::Node* leaf = overwritten[i].node.get();
-      // References: `overwritten` and a target's contents before; for the data `inputs` and the leaf.
+      // References: `overwritten` and a target's contents before; for the data `inputs` and the
+      // leaf.
       if (leaf && (leaf->use_count() != 2 || inputs[i].use_count() != 2)) {
         seen.push_back(static_cast<int64_t>(i));
       }

@@ -137,13 +137,7 @@ void LazyStorage::exchange(ir::Value& value) {
 
 void LazyStorage::keep_sharding() {
   const DeviceData* old = DeviceData::of(computed(value_));
-  if (!old || old->failed()) return;
-  try {
-    // Waits for a launch that is on its way; a storage does so once.
-    sharding_ = old->on_host() ? replicated(sizes_.size()) : old->array().sharding();
-  } catch (...) {
-    // The launch failed. Whoever reads what it was to make is told; this is overwritten.
-  }
+  if (old) sharding_ = old->on_host() ? replicated(sizes_.size()) : old->sharding();
 }
 
 const sharding::Sharding* LazyStorage::sharding() {

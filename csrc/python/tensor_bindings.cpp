@@ -76,9 +76,9 @@ std::string debug_info(const at::Tensor& tensor) {
       << "Device: " << device_name(tensor.device()) << "\n"
       << "XLA Shape: " << value.shape().to_string() << "\n";
   if (const lazy::DeviceData* data = lazy::DeviceData::of(value)) {
-    const char* state = data->failed()       ? "failed"
-                        : data->has_array()  ? "on the device"
-                                             : "being computed";
+    const char* state = data->failed()      ? "failed"
+                        : data->has_array() ? "on the device"
+                                            : "being computed";
     out << "IR: None\nXLAData: " << state << "\n";
   } else {
     out << "IR: " << value.node->op().name << "\n";
