@@ -15,6 +15,7 @@
 #include "lazy/metrics.h"
 #include "lazy/recording.h"
 #include "lazy/transfer.h"
+#include "lazy/unknown.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -63,6 +64,7 @@ void count_wait(const char* op) {
 
 // No step can be launched again whose Python went by a size that depends on data.
 void note_decision() {
+  lazy::check_may_run();  // before the lock, which a rehearsal holds
   std::lock_guard lock(lazy::launch_mutex());
   if (auto* recording = lazy::current_recording()) recording->emplace_back();
 }

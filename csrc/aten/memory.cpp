@@ -160,7 +160,10 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
   if (to.is_xla() && lazy::is_xla(self) && self.is_contiguous() &&
       self.device() == lazy::normalize(to) &&
       (format == MemoryFormat::Preserve || format == MemoryFormat::Contiguous)) {
-    return lazy::make(convert(lazy::read(self), lazy::element_type(type)), type, self.device());
+    at::Tensor result =
+        lazy::make(convert(lazy::read(self), lazy::element_type(type)), type, self.device());
+    lazy::inherit_sharding(result, self);
+    return result;
   }
   at::Tensor result =
       at::empty_like(self, self.options().dtype(type).device(to).pinned_memory(pin_memory), format);

@@ -259,6 +259,7 @@ Arrays run_alone(c10::Device device, std::span<const ir::Value> values,
                  const std::vector<const sharding::Sharding*>& shardings = {}) {
   std::lock_guard lock(ir::graph_mutex());
   Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false, {shardings, {}});
+  launch.check_inputs();
   launch.prepare();
   return launch.execute([](ir::Node*) -> const Array* { return nullptr; });
 }
@@ -322,8 +323,8 @@ Promises put_promises(c10::Device device, const Roots& roots) {
   return promises;
 }
 
-// After a program failed: finds the values that are to blame, by halves. Their storages fail from
-// here on, all others hold again what they held, or its result where it was computed on the way.
+// After a program failed: finds the values that are to blame, by halves. Their promises fail, all
+// others are kept: steps that were traced on top of them meanwhile are as good as ever.
 class Isolation {
  public:
   Isolation(c10::Device device, const Roots& roots, const Promises& promises)
@@ -331,30 +332,17 @@ class Isolation {
 
   void run(std::exception_ptr first) {
     first_ = first;
-    // Whoever waits for a promise, or built a graph on one, goes on when all storages hold what
-    // they are to hold.
-    const auto fail = [&] {
-      for (const auto& promise : promises_.data) promise->fail(first);
-    };
-    try {
-      put_all_back(first);
-    } catch (...) {
-      fail();
-      throw;
+    if (trivial_program_works()) {
+      divide(0, roots_.values.size(), first);
+      return;
     }
-    fail();
+    // An unknown XLA flag, say: no value is to blame. Whoever waits for a promise, or built a graph
+    // on one, goes on when all storages hold again what they held.
+    for (size_t v = 0; v < roots_.values.size(); ++v) put_back(v, roots_.values[v]);
+    for (const auto& promise : promises_.data) promise->fail(first);
   }
 
  private:
-  void put_all_back(std::exception_ptr first) {
-    if (!trivial_program_works()) {
-      // An unknown XLA flag, say: no value is to blame.
-      for (size_t v = 0; v < roots_.values.size(); ++v) put_back(v, roots_.values[v]);
-      return;
-    }
-    divide(0, roots_.values.size(), first);
-  }
-
   bool trivial_program_works() const {
     const ir::Value one = full(1, ir::ElementType::kF32, {});
     try {
@@ -379,9 +367,7 @@ class Isolation {
   // `error`: of computing all of [begin, end) together.
   void divide(size_t begin, size_t end, std::exception_ptr error) {
     if (end - begin == 1) {
-      auto failed = std::make_shared<DeviceData>(device_, ir::Location());
-      failed->fail(lost_an_input(roots_.values[begin]) ? first_ : error);
-      put_back(begin, DeviceData::leaf(roots_.values[begin].shape(), failed));
+      promises_.data[begin]->fail(lost_an_input(roots_.values[begin]) ? first_ : error);
       return;
     }
     const size_t middle = begin + (end - begin) / 2;
@@ -396,9 +382,7 @@ class Isolation {
                               {roots_.shardings.begin() + static_cast<std::ptrdiff_t>(begin),
                                roots_.shardings.begin() + static_cast<std::ptrdiff_t>(end)});
       for (size_t i = 0; i < arrays.size(); ++i) {
-        auto data =
-            std::make_shared<DeviceData>(device_, values[i].node->location(), std::move(arrays[i]));
-        put_back(begin + i, DeviceData::leaf(values[i].shape(), std::move(data)));
+        promises_.data[begin + i]->fulfil(std::move(arrays[i]));
       }
     } catch (...) {
       divide(begin, end, std::current_exception());
@@ -437,9 +421,9 @@ class Step {
       std::lock_guard lock(ir::graph_mutex());
       launch_.emplace(device_, roots_.values, roots_.inputs, /*may_donate=*/true,
                       Launch::Cuts{roots_.shardings, fills_->shardings()});
+      launch_->check_inputs();  // before anything is compiled for nothing
       launch_->prepare();
       launch_->expect(results());
-      launch_->check_inputs();
       record();
     } catch (...) {
       Isolation(device_, roots_, promises_).run(std::current_exception());

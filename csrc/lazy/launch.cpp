@@ -199,6 +199,8 @@ Arrays execute(const Program& program, std::span<const Array* const> arguments,
                std::vector<int64_t> kept) {
   static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
   finish_launch();
+  TORCH_CHECK(program.output_shardings.empty() != is_partitioned(),
+              "a program that was made before torch_xla.runtime.use_spmd() cannot run after it");
   metrics::Timer timer(time);
   const Arrays uploaded = upload(numbers, device);
   std::vector<const Array*> all(arguments.begin(), arguments.end());
@@ -228,6 +230,7 @@ void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& outp
 }
 
 std::shared_ptr<pjrt::Executable> last_executed() {
+  finish_launch();
   std::lock_guard lock(last().mutex);
   return last().executable.lock();
 }

@@ -114,6 +114,7 @@ ir::Value moved(ir::Value value, DeviceData& data, const Sharding* sharding) {
 }
 
 void move_contents(LazyStorage& storage, const Sharding* sharding) {
+  if (!is_partitioned()) return;
   const ir::Value value = storage.value();
   if (is_full(value)) return;  // made as told
   DeviceData* data = DeviceData::of(value);
@@ -167,13 +168,22 @@ const Sharding* sharding_of(const at::Tensor& tensor) {
 
 at::Tensor constrained(const at::Tensor& tensor, const Sharding* sharding) {
   check(tensor, *sharding);
-  return make(ir::constrain(read(tensor), sharding), tensor.scalar_type(), tensor.device());
+  ir::Value value = read(tensor);
+  if (is_partitioned()) value = ir::constrain(std::move(value), sharding);
+  return make(std::move(value), tensor.scalar_type(), tensor.device());
 }
 
 at::Tensor from_shards(const std::vector<at::Tensor>& shards, at::IntArrayRef sizes,
                        const Sharding* sharding) {
   const c10::Device device(c10::kXLA, 0);
-  TORCH_CHECK_VALUE(is_spmd(), "shards make a tensor in SPMD mode only");
+  TORCH_CHECK_VALUE(is_spmd(),
+                    "shards make a tensor in SPMD mode only: call "
+                    "torch_xla.runtime.use_spmd() first");
+  TORCH_CHECK_VALUE(sharding->rank() == sizes.size() &&
+                        static_cast<size_t>(sharding->num_devices()) == num_partitions(),
+                    "a sharding of ", sharding->rank(), " dimensions over ",
+                    sharding->num_devices(), " devices for a tensor of ", sizes.size(),
+                    " dimensions on ", num_partitions());
   TORCH_CHECK_VALUE(shards.size() == num_partitions() && !shards.empty(), "got ", shards.size(),
                     " shards for ", num_partitions(), " devices");
   const at::ScalarType dtype = shards[0].scalar_type();

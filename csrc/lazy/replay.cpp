@@ -11,6 +11,7 @@
 #include "lazy/executor.h"
 #include "lazy/metrics.h"
 #include "lazy/random.h"
+#include "lazy/runtime.h"
 #include "lazy/tensor.h"
 #include "lazy/unknown.h"
 #include "pjrt/error.h"
@@ -488,6 +489,10 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
   static metrics::Counter replayed("ReplayedStep");
   pjrt::check_not_forked();
   check_may_run();
+  if (program_->output_shardings.empty() == is_partitioned()) {
+    reason = "SPMD mode was turned on after it was recorded";
+    return std::nullopt;
+  }
   if (LazyStorage::any_pending(device_.index())) sync(device_);
   reason = check_arguments(arguments);
   if (!reason.empty()) return std::nullopt;

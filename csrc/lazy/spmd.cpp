@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -73,7 +74,16 @@ std::vector<at::Tensor> copy_tiles(const Array& array, const std::vector<size_t>
     tiles.push_back(at::empty({dims.data(), dims.size()}, at::TensorOptions(dtype)));
     copied.push_back(buffer.copy_to_host(tiles.back().mutable_data_ptr(), tiles.back().nbytes()));
   }
-  for (pjrt::Event& event : copied) event.wait();
+  // Copies into these tiles may be under way until the last one is over.
+  std::exception_ptr error;
+  for (pjrt::Event& event : copied) {
+    try {
+      event.wait();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
   return tiles;
 }
 
@@ -96,8 +106,8 @@ const Sharding* replicated(size_t rank) {
 }
 
 void use_spmd() {
-  if (is_spmd()) return;
   std::lock_guard lock(launch_mutex());
+  if (is_spmd()) return;
   finish_launch();
   const auto& all = devices();
   for (size_t i = 1; i < all.size(); ++i) {
@@ -106,17 +116,21 @@ void use_spmd() {
                 ". In SPMD mode xla:0 stands for all devices: call use_spmd() before tensors are "
                 "made on others, or let go of them");
   }
+  // All copies first: if one cannot be made, nothing has changed.
+  std::vector<std::vector<std::unique_ptr<pjrt::Buffer>>> copies;
+  DeviceData::each(0, [&](DeviceData& data) {
+    copies.emplace_back(1);  // a place for the first
+    for (size_t i = 1; i < all.size(); ++i) {
+      copies.back().push_back(data.array().buffer().copy_to_device(all[i]));
+    }
+  });
   set_spmd(all.size());
   if (all.size() == 1) return;
+  auto next = copies.begin();
   DeviceData::each(0, [&](DeviceData& data) {
-    Array whole = data.release();
-    std::vector<std::unique_ptr<pjrt::Buffer>> shards;
-    for (size_t i = 1; i < all.size(); ++i) {
-      shards.push_back(whole.buffer().copy_to_device(all[i]));
-    }
-    const size_t rank = whole.buffer().dims().size();
-    shards.insert(shards.begin(), whole.release());
-    data.fulfil(Array(replicated(rank), std::move(shards)));
+    const size_t rank = data.array().buffer().dims().size();
+    next->front() = data.release().release();
+    data.fulfil(Array(replicated(rank), std::move(*next++)));
   });
 }
 

@@ -88,9 +88,12 @@ std::vector<std::string> specs_of(const std::vector<at::Tensor>& tensors) {
   return specs;
 }
 
-// What each device holds of a tensor, and the device's name. Where it is known how the tensor is to
-// lie, what is not computed yet is made so.
-std::vector<std::pair<at::Tensor, std::string>> local_shards(const at::Tensor& tensor) {
+using LocalShards = std::vector<std::pair<at::Tensor, std::string>>;
+
+// What each device holds of a tensor, with the device's name, and how that is cut: nothing for a
+// tensor of one device. Where it is known how the tensor is to lie, what is not computed yet is
+// made so.
+std::pair<LocalShards, std::optional<Sharding>> local_shards(const at::Tensor& tensor) {
   ir::Value value = lazy::read(tensor);
   const sharding::Sharding* sharding = lazy::sharding_of(tensor);
   if (sharding && !lazy::DeviceData::of(value)) {
@@ -102,12 +105,13 @@ std::vector<std::pair<at::Tensor, std::string>> local_shards(const at::Tensor& t
   const auto data = lazy::materialize(std::move(value), tensor.device());
   const auto shards = lazy::fetch_shards(data->array(), tensor.sizes(), tensor.scalar_type());
   const auto& devices = lazy::Runtime::get().client().addressable_devices();
-  std::vector<std::pair<at::Tensor, std::string>> result;
+  LocalShards result;
   for (size_t i = 0; i < shards.size(); ++i) {
     result.emplace_back(
         shards[i], lazy::Runtime::get().device_type() + ":" + std::to_string(devices[i]->id()));
   }
-  return result;
+  const sharding::Sharding* lies = data->array().sharding();
+  return {std::move(result), lies ? std::optional(Sharding{lies}) : std::nullopt};
 }
 
 // Replaces the tensor's contents by those of the devices' parts.
@@ -119,6 +123,7 @@ void load_local_shards(const at::Tensor& tensor, const std::vector<at::Tensor>& 
                       shard.scalar_type(), " for a tensor of dtype ", tensor.scalar_type());
   }
   lazy::write(tensor, lazy::read(lazy::from_shards(shards, tensor.sizes(), sharding)));
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 // The program that ran last, as the compiler left it: a serialized HloModuleProtoWithConfig (the
@@ -183,8 +188,12 @@ void bind_spmd(py::module_& m) {
           },
           py::arg("sizes"))
       .def("__repr__", [](const Sharding& s) { return s.value->hlo(); })
-      .def("__eq__", [](const Sharding& a,
-                        const Sharding& b) { return a.value->layout() == b.value->layout(); })
+      .def(
+          "__eq__",
+          [](const Sharding& a, const Sharding& b) {
+            return a.value->layout() == b.value->layout();
+          },
+          py::is_operator())
       .def("__hash__", [](const Sharding& s) { return s.value->layout(); })
       .def(py::pickle(
           [](const Sharding& s) {

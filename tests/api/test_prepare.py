@@ -499,3 +499,16 @@ def test_a_snapshot_of_cells_and_tensors():
     assert value.tolist() == [0, 0]
     assert value._version == 0
     assert not hasattr(step, "calls")
+
+
+def test_sizes_that_are_known_already(device):
+    """Of a mask that was counted before: nothing is read, but the step goes by the number."""
+    mask = torch.tensor([True, False, True]).to(device)
+
+    @torch_xla.compile
+    def step(x):
+        return x[mask]
+
+    assert step(torch.arange(3.0).to(device)).tolist() == [0.0, 2.0]
+    step.prepare(torch.empty(3, device="meta"))
+    assert step(torch.arange(3.0).to(device)).tolist() == [0.0, 2.0]

@@ -322,3 +322,32 @@ def test_launches_that_fail(run_python, count):
     states = [f"{[number] * 4} {[number] * 4}" for number in (4.0, 5.0, 6.0)]
     expected = [f"{at_once} refused", states[0], states[1], at_once, states[2]]
     assert process.stdout.splitlines() == expected
+
+
+def test_steps_on_top_of_a_launch_that_failed(run_python):
+    """A step that is traced before the launch behind has failed goes on from what it computes."""
+    process = run_python(
+        """
+        import torch
+        import torch_xla
+        from refusing_plugin import Refusals
+
+        weights = [torch.zeros(4, device="xla") for _ in range(100)]
+
+        def step():
+            for weight in weights:
+                weight.add_(1)
+            torch_xla.sync()
+
+        for _ in range(3):
+            step()
+        Refusals().left = 1
+        step()
+        for _ in range(3):
+            step()
+        print({tuple(weight.tolist()) for weight in weights})
+        """,
+        PYTHONPATH=str(Path(__file__).parent),
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "{(7.0, 7.0, 7.0, 7.0)}\n"

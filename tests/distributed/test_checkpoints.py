@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 # Trains an MLP under FSDP x TP; argv: folder, mesh shape, what to do. Prints the losses.
 TRAIN = """
@@ -204,3 +205,18 @@ def test_bad_arguments(tmp_path) -> None:
         CheckpointManager(tmp_path, 0, chkpt_on_preemption=False)
     with pytest.raises(ValueError, match="max_to_keep"):
         CheckpointManager(tmp_path, 1, max_to_keep=-1, chkpt_on_preemption=False)
+
+
+def test_keeps_what_was_written_last(tmp_path) -> None:
+    """Also by a run that went back to an earlier step."""
+    from torch_xla.experimental.distributed_checkpoint import CheckpointManager
+
+    manager = CheckpointManager(tmp_path, 50, chkpt_on_preemption=False)
+    for step in (100, 200, 300):
+        manager.save(step, {"a": torch.full((2,), float(step))})
+    manager = CheckpointManager(tmp_path, 50, max_to_keep=2, chkpt_on_preemption=False)
+    assert manager.save(150, {"a": torch.ones(2)})
+    assert manager.all_steps() == [150, 300]
+    state = {"a": torch.zeros(2)}
+    manager.restore(150, state)
+    assert state["a"].tolist() == [1.0, 1.0]

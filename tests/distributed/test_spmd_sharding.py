@@ -502,3 +502,57 @@ def test_einsum_linear_under_autocast():
 def test_one_device_is_all_that_torch_sees():
     assert torch_xla.devices() == [torch.device("xla:0")]
     assert xr.global_runtime_device_count() == 8
+
+
+def test_shards_of_what_is_pending():
+    marked = on_xla(5, 3)
+    xs.mark_sharding(marked, MESH, ("model", "data"))
+    state, expected = torch.zeros_like(marked), torch.arange(15.0).reshape(5, 3)
+    state += on_xla(5, 3)
+    for shard in xs.wrap_as_sharded_tensor(state).local_shards:
+        part = expected if shard.indices is Ellipsis else expected[tuple(shard.indices)]
+        torch.testing.assert_close(shard.data, part)
+    torch_xla.sync()
+    check(state, expected, "{devices=[4,2]0,4,1,5,2,6,3,7}")
+
+
+def test_casts_keep_the_layout():
+    t = on_xla(5, 3)
+    xs.mark_sharding(t, MESH, ("model", "data"))
+    narrow = t.to(torch.bfloat16)
+    torch_xla.sync()
+    assert spec_of(narrow) == spec_of(t)
+
+
+def test_loading_shards_is_a_write():
+    t = on_xla(8).requires_grad_()
+    xs.mark_sharding(t, BACKWARDS, ("all",))
+    loss = (t * t).sum()
+    xs.wrap_as_sharded_tensor(t).load_local_shards_(xs.wrap_as_sharded_tensor(t).local_shards)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_shardings_are_compared_with_anything():
+    t = on_xla(8)
+    xs.mark_sharding(t, BACKWARDS, ("all",))
+    sharding = torch_xla._XLAC._xla_get_sharding(t)
+    assert sharding == torch_xla._XLAC._xla_get_sharding(t.clone())
+    assert sharding != None  # noqa: E711
+    assert sharding not in (None, "cut")
+
+
+def test_compiled_functions_run_over_the_mesh():
+    model = nn.Linear(8, 8)
+    x = torch.randn(8, 8)
+    expected = model(x)
+    model, x = model.to("xla"), x.to("xla")
+    xs.mark_sharding(model.weight, MESH, ("model", "data"))
+    xs.mark_sharding(x, MESH, ("data", None))
+    compiled = torch.compile(model, backend="openxla")
+    for _ in range(3):
+        y = compiled(x)
+        torch.testing.assert_close(y.cpu(), expected, rtol=1e-5, atol=1e-5)
+    y.sum().backward()
+    torch_xla.sync()
+    torch.testing.assert_close(model.bias.grad.cpu(), torch.full((8,), 8.0))

@@ -181,3 +181,47 @@ def test_hybrid_meshes(run_python, shapes, grid):
         CPU_NUM_DEVICES="8",
     )
     assert out.splitlines() == [str(grid), *["ValueError"] * 3]
+
+
+def test_marks_on_one_device(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        xr.use_spmd()
+        mesh = xs.get_1d_mesh("x")
+        x = torch.arange(4.0).to("xla").requires_grad_()
+        pending = x * 2
+        xs.mark_sharding(pending, mesh, ("x",))
+        y = xs.mark_sharding_with_gradients(pending, mesh, ("x",))
+        y.sum().backward()
+        print(y.tolist(), x.grad.tolist())
+        """,
+        CPU_NUM_DEVICES="1",
+    )
+    assert out.splitlines() == ["[0.0, 2.0, 4.0, 6.0] [2.0, 2.0, 2.0, 2.0]"]
+
+
+def test_steps_recorded_before_are_traced_again(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr
+        total = torch.zeros(2, device="xla")
+        torch_xla.sync()
+
+        @torch_xla.compile(replay=True)
+        def step(x):
+            total.add_(x)
+
+        x = torch.ones(2).to("xla")
+        for _ in range(4):
+            step(x)
+        assert step.traced_because == ""
+        xr.use_spmd()
+        for _ in range(4):
+            step(x)
+        print(total.tolist())
+        """,
+    )
+    assert out.splitlines() == ["[8.0, 8.0]"]

@@ -166,6 +166,8 @@ class _Program:
         self._last: tuple[Any, Any, list[Any] | None] = (None, None, None)
 
     def run(self, args: list[Any]) -> list[Any]:
+        if _XLAC._xla_is_spmd():  # how a launched program's inputs would be cut is not known
+            return self.stage.module(*args)
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         key = tuple((type(arg), arg) for arg in args if not isinstance(arg, torch.Tensor))
         candidates = self._graphs.setdefault(key, [])

@@ -14,7 +14,6 @@ from torch import nn
 from torch.optim import optimizer as _optimizer
 from torch.utils import _foreach_utils
 
-from torch_xla import runtime
 from torch_xla._api import real_devices
 from torch_xla._extension import _XLAC
 
@@ -222,12 +221,7 @@ for _classes in (_optimizer._foreach_supported_types, _foreach_utils._foreach_su
 def local_shards(t: torch.Tensor) -> list[XLAShard]:
     """See `XLAShardedTensor.local_shards`."""
     t = t.detach()
-    parts = _XLAC._xla_local_shards(t)
-    sharding = _XLAC._xla_get_sharding(t)
-    if sharding is None and runtime.is_spmd():  # a part of a storage: seen from outside, a whole
-        t = t.clone()
-        parts = _XLAC._xla_local_shards(t)
-        sharding = _XLAC._xla_get_sharding(t)
+    parts, sharding = _XLAC._xla_local_shards(t)
     shards = []
     for number, (data, device) in enumerate(parts):
         indices: EllipsisType | list[slice] = Ellipsis

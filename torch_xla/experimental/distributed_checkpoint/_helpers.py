@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
+import torch_xla
 from torch_xla._extension import _XLAC
 
 Offsets = tuple[int, ...]
+
+
+def settle() -> None:
+    """Computes what is pending as one program, where tensors are on a device at all."""
+    if _XLAC._xla_runtime_is_initialized():
+        torch_xla.sync()
 
 
 def is_xla(value: Any) -> bool:
@@ -22,9 +28,8 @@ def chunk(offsets: Offsets, sizes: torch.Size) -> ChunkStorageMetadata:
     return ChunkStorageMetadata(offsets=torch.Size(offsets), sizes=sizes)
 
 
-def _ranges(tensor: torch.Tensor) -> list[list[tuple[int, int]]]:
+def _ranges(tensor: torch.Tensor, sharding: Any) -> list[list[tuple[int, int]]]:
     """For each device the part of the tensor that it holds; one whole part if it is not cut."""
-    sharding = _XLAC._xla_get_sharding(tensor)
     if sharding is None or sharding.is_replicated:
         return [[(0, size) for size in tensor.shape]]
     sizes = list(tensor.shape)
@@ -41,8 +46,12 @@ def _is_empty(ranges: list[tuple[int, int]]) -> bool:
 
 def chunks_of(tensor: torch.Tensor) -> dict[Offsets, ChunkStorageMetadata]:
     """The parts in which an xla tensor lies on its devices, each once, by where they begin."""
+    return _chunks(tensor, _XLAC._xla_get_sharding(tensor))
+
+
+def _chunks(tensor: torch.Tensor, sharding: Any) -> dict[Offsets, ChunkStorageMetadata]:
     parts = {}
-    for ranges in _ranges(tensor):
+    for ranges in _ranges(tensor, sharding):
         if tensor.numel() and _is_empty(ranges):
             continue  # a device behind the end of a tensor whose size is no multiple
         sizes = torch.Size(limit - start for start, limit in ranges)
@@ -60,11 +69,12 @@ class CpuShards:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> CpuShards:
         """Copies the parts from the devices; waits for what is pending."""
-        all_ranges = _ranges(tensor)
-        if len(all_ranges) == 1:
-            return cls(tensor.shape, {_offsets(all_ranges[0]): tensor.detach().cpu()})
-        wanted = chunks_of(tensor)
-        held = _XLAC._xla_local_shards(tensor.detach())
+        sharding = _XLAC._xla_get_sharding(tensor)
+        if sharding is None or sharding.is_replicated:
+            return cls(tensor.shape, {(0,) * tensor.dim(): tensor.detach().cpu()})
+        held, sharding = _XLAC._xla_local_shards(tensor.detach())
+        all_ranges = _ranges(tensor, sharding)
+        wanted = _chunks(tensor, sharding)
         parts = {}
         for ranges, (shard, _) in zip(all_ranges, held, strict=True):
             if _offsets(ranges) in wanted and (not _is_empty(ranges) or not tensor.numel()):
@@ -74,7 +84,7 @@ class CpuShards:
 
 def load_parts(tensor: torch.Tensor, parts: dict[Offsets, torch.Tensor]) -> None:
     """Writes parts of `chunks_of(tensor)` into the tensor, each to the devices that hold it."""
-    all_ranges = _ranges(tensor)
+    all_ranges = _ranges(tensor, _XLAC._xla_get_sharding(tensor))
     with torch.no_grad():
         if len(all_ranges) == 1:
             tensor.copy_(parts[_offsets(all_ranges[0])])
@@ -101,15 +111,3 @@ def on_host(value: Any) -> Any:
         items = [on_host(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a nested state dict."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)

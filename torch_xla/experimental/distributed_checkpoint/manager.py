@@ -16,10 +16,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import CheckpointException
 
-import torch_xla
 import torch_xla.runtime as xr
 from torch_xla._extension import _XLAC
-from torch_xla.experimental.distributed_checkpoint._helpers import on_host
+from torch_xla.experimental.distributed_checkpoint._helpers import on_host, settle
 from torch_xla.experimental.distributed_checkpoint.planners import SPMDLoadPlanner, SPMDSavePlanner
 
 # A checkpoint is complete when this is there: torch writes it last.
@@ -28,6 +27,8 @@ _METADATA = ".metadata"
 
 class CheckpointManager:
     """Saves every so many steps, keeps the newest checkpoints, and finds them again.
+
+    One process tree writes to a folder at a time; others may read it.
 
     A checkpoint is a folder named after its step. It is written under another name and renamed once
     it is complete: whatever ends the process, each folder with a number for a name can be loaded.
@@ -42,7 +43,7 @@ class CheckpointManager:
             where that is in use.
         chkpt_on_preemption: whether the first SIGTERM, the notice that a machine is about to be
             taken away, asks for a checkpoint (see `reached_preemption`) instead of ending the
-            process. The second ends it as ever.
+            process, from the first `should_save` on. The second ends it as ever.
 
     Raises:
         ValueError: an interval below one, or a negative number of checkpoints.
@@ -84,16 +85,15 @@ class CheckpointManager:
         self._errors: list[Exception] = []  # of saves in the background, for the next call
         self._waiting: queue.Queue[tuple[int, Any]] = queue.Queue(async_queue_size)
         self._thread: threading.Thread | None = None
-        self._preempted = threading.Event()
+        self._is_writer = False
+        self._on_preemption = chkpt_on_preemption
         if self._is_chief():
             self._path.mkdir(parents=True, exist_ok=True)
-            self._remove_leftovers()
-        if chkpt_on_preemption:
-            self._listen()
+            self._publish_complete()
 
     def should_save(self, step: int) -> bool:
         """Whether `save(step, ...)` writes: at each interval, and when told to give way."""
-        return step % self._interval == 0 or self._preempted.is_set()
+        return step % self._interval == 0 or self._preempted()
 
     def save(self, step: int, state_dict: Mapping[str, Any], force: bool = False) -> bool:
         """Writes a checkpoint, and returns when it is complete.
@@ -112,7 +112,7 @@ class CheckpointManager:
         if not (force or self.should_save(step)):
             return False
         self.join()
-        _settle()
+        settle()
         self._write(step, dict(state_dict))
         return True
 
@@ -125,7 +125,7 @@ class CheckpointManager:
         if not (force or self.should_save(step)):
             return False
         self._raise_errors()
-        _settle()
+        settle()
         snapshot = on_host(dict(state_dict))
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_waiting, daemon=True)
@@ -177,13 +177,16 @@ class CheckpointManager:
     def reached_preemption(self, step: int) -> bool:
         """Whether the machine is about to be taken away: save (`should_save` says so) and end."""
         del step  # one process: the notice counts for whatever step it meets
-        return self._preempted.is_set()
+        return self._preempted()
 
     # --- Writing ---
 
     def _write(self, step: int, state_dict: dict[str, Any]) -> None:
         partial = self._path / f".partial-{step}"
         if self._is_chief():
+            if not self._is_writer:
+                self._remove_leftovers()
+                self._is_writer = True
             shutil.rmtree(partial, ignore_errors=True)
         self._barrier()
         with _plain_errors(f"the checkpoint of step {step} was not saved"):
@@ -196,7 +199,7 @@ class CheckpointManager:
             )
         if self._is_chief():
             self._publish(partial, self._path / str(step))
-            self._remove_old()
+            self._remove_old(step)
         self._barrier()
 
     def _publish(self, partial: Path, folder: Path) -> None:
@@ -209,10 +212,17 @@ class CheckpointManager:
         finally:
             os.close(descriptor)
 
-    def _remove_old(self) -> None:
-        if self._max_to_keep:
-            for step in self.all_steps()[: -self._max_to_keep]:
-                self._remove(self._path / str(step))
+    def _remove_old(self, newest: int) -> None:
+        """By when they were written: a run that went back has smaller steps than those before."""
+        if not self._max_to_keep:
+            return
+
+        def written(step: int) -> tuple[bool, int, int]:
+            time = (self._path / str(step) / _METADATA).stat().st_mtime_ns
+            return step == newest, time, step
+
+        for step in sorted(self.all_steps(), key=written)[: -self._max_to_keep]:
+            self._remove(self._path / str(step))
 
     def _remove(self, folder: Path) -> None:
         """Out of sight first: half a checkpoint must not have a step's name."""
@@ -223,12 +233,15 @@ class CheckpointManager:
         folder.rename(old)
         shutil.rmtree(old)
 
-    def _remove_leftovers(self) -> None:
-        # One that was complete, and about to take the place of another of its step.
+    def _publish_complete(self) -> None:
+        """What was written by a process that ended before it could give it its name."""
         for partial in self._path.glob(".partial-*"):
             folder = self._path / partial.name.removeprefix(".partial-")
             if (partial / _METADATA).exists() and not folder.exists():
                 self._publish(partial, folder)
+
+    def _remove_leftovers(self) -> None:
+        """Of writers that were killed: there is one writer at a time."""
         for pattern in (".partial-*", ".old-*"):
             for folder in self._path.glob(pattern):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -263,15 +276,28 @@ class CheckpointManager:
         if self._is_distributed():
             dist.barrier(self._group)
 
-    def _listen(self) -> None:
-        def on_signal(number: int, frame: Any) -> None:
-            del number, frame
-            self._preempted.set()
-            signal.signal(signal.SIGTERM, before)
+    def _preempted(self) -> bool:
+        if self._on_preemption:
+            _listen()
+        return self._on_preemption and _notice.is_set()
 
-        # Outside the main thread nobody may set handlers.
-        with contextlib.suppress(ValueError):
-            before = signal.signal(signal.SIGTERM, on_signal)
+
+# One a process: whichever managers there are, all hear of it.
+_notice = threading.Event()
+
+
+def _listen() -> None:
+    def on_signal(number: int, frame: Any) -> None:
+        del number, frame
+        _notice.set()
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+    before = signal.getsignal(signal.SIGTERM)
+    if getattr(before, "__qualname__", "") == on_signal.__qualname__ or _notice.is_set():
+        return
+    # Outside the main thread nobody may set handlers.
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGTERM, on_signal)
 
 
 @contextlib.contextmanager
@@ -284,9 +310,3 @@ def _plain_errors(what: str) -> Iterator[None]:
         first = causes[0] if causes else error
         text = f"{what}: {type(first).__name__}: {first}"
         raise (ValueError if isinstance(first, ValueError) else RuntimeError)(text) from error
-
-
-def _settle() -> None:
-    """Computes what is pending as one program, where tensors are on a device at all."""
-    if _XLAC._xla_runtime_is_initialized():
-        torch_xla.sync()

@@ -31,6 +31,7 @@ from torch_xla.experimental.distributed_checkpoint._helpers import (
     chunks_of,
     is_xla,
     load_parts,
+    settle,
 )
 
 
@@ -43,12 +44,15 @@ class SPMDSavePlanner(DefaultSavePlanner):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self._enable_plan_caching:
+            raise ValueError("SPMDSavePlanner: plans are made anew each time, and not cached")
         self._lock = threading.Lock()  # writers ask from several threads
         self._fetched: tuple[str, CpuShards] | None = None
 
     def create_local_plan(self) -> SavePlan:
         """The parts that this process writes."""
         state_dict = self.state_dict
+        settle()  # how tensors lie is known when they are computed
         ours = {fqn: value for fqn, value in state_dict.items() if _has_parts(value)}
         self.state_dict = {fqn: v for fqn, v in state_dict.items() if fqn not in ours}
         try:
@@ -73,7 +77,10 @@ class SPMDSavePlanner(DefaultSavePlanner):
             else:
                 shards = CpuShards.of(value)
                 self._fetched = (fqn, shards)
-        return shards.parts[tuple(write_item.index.offset)]
+        part = shards.parts.get(tuple(write_item.index.offset))
+        if part is None or part.shape != write_item.tensor_data.chunk.sizes:
+            raise RuntimeError(f"'{fqn}' was cut in another way while it was being saved")
+        return part
 
 
 class SPMDLoadPlanner(DefaultLoadPlanner):
@@ -84,6 +91,7 @@ class SPMDLoadPlanner(DefaultLoadPlanner):
 
     def create_local_plan(self) -> LoadPlan:
         """The parts that this process reads."""
+        settle()
         plan = super().create_local_plan()
         self._parts: dict[str, dict[Offsets, torch.Tensor]] = {}
         self._missing: dict[str, int] = {}
