@@ -512,3 +512,31 @@ def test_sizes_that_are_known_already(device):
     assert step(torch.arange(3.0).to(device)).tolist() == [0.0, 2.0]
     step.prepare(torch.empty(3, device="meta"))
     assert step(torch.arange(3.0).to(device)).tolist() == [0.0, 2.0]
+
+
+def test_steps_that_reach_too_much(device, caplog):
+    items = [(i,) for i in range(120_000)]
+
+    @torch_xla.compile
+    def step(x):
+        return x + len(items)
+
+    assert not step.prepare(torch.empty(3, device="meta"))
+    assert "cannot be put back" in caplog.text
+
+
+def test_generators_and_data_of_the_host_are_left_alone(device):
+    loader = torch.utils.data.DataLoader(torch.arange(4.0))
+    loader.epoch = 0
+    draw = random.Random(0)
+    seen = []
+
+    @torch_xla.compile
+    def step(x):
+        seen.append(draw.random())
+        loader.epoch += 1  # of what other threads use, nothing is put back
+        return x + 1
+
+    assert step.prepare(torch.empty(3, device="meta"))
+    assert seen == [] and loader.epoch == 1
+    assert draw.random() == random.Random(0).random()

@@ -46,7 +46,10 @@ def _rehearse(f: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> st
     """
     steps.mark(reset_scope=False)
     closures = steps.waiting_closures()
-    snapshot = Snapshot([f, args, kwargs])
+    try:
+        snapshot = Snapshot([f, args, kwargs])
+    except Exception as error:  # too much, or objects that cannot be looked at
+        return f"what it reaches cannot be put back: {error}"
     graph_name = _XLAC._get_current_graph_name()
     multithreading = torch._C._is_multithreading_enabled()
     try:

@@ -17,13 +17,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.utils.data
 
 # Larger tensors on CPU are data that a step reads, not state that it counts with.
 _MOST_BYTES = 1 << 20
+# Past these a step is not for rehearsals: all that it reaches is looked at each time.
 _MOST_PLACES = 100_000
+_MOST_BYTES_IN_ALL = 1 << 28
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition)
 _MISSING = object()
+
+
+class TooMuch(Exception):
+    """More can be reached than is worth keeping."""
 
 
 class Snapshot:
@@ -31,8 +38,11 @@ class Snapshot:
 
     Variables of closures, globals that functions name, attributes of instances, items of
     containers; gradients, flags and versions of tensors, contents of small ones on CPU; generators.
-    Not objects that other threads share (those that hold a lock), Python modules, classes, and what
-    C extensions keep to themselves.
+    Not objects that other threads share (those that hold a lock; data loaders, data sets and
+    samplers), Python modules, classes, and what C extensions keep to themselves.
+
+    Raises:
+        TooMuch: nothing is kept.
 
     >>> counts = [1, 2]
     >>> snapshot = Snapshot([counts])
@@ -50,11 +60,17 @@ class Snapshot:
         self._seen: dict[int, Any] = {}  # by id, which the object itself keeps from being reused
         self._containers: list[tuple[Any, Any]] = []  # and a copy of each
         self._pending: list[Any] = []
+        self._bytes = 0
+        self._shared = _shared_classes()
         self._keep_random_state()
         self._visit(roots)
-        while self._pending and len(self._seen) < _MOST_PLACES:
+        while self._pending:
             self._visit(self._pending.pop())
-        self._pending.clear()
+            if len(self._seen) > _MOST_PLACES or self._bytes > _MOST_BYTES_IN_ALL:
+                raise TooMuch(
+                    f"it reaches more than {_MOST_PLACES} objects, or {_MOST_BYTES_IN_ALL >> 20} "
+                    "MiB of small tensors on the host"
+                )
 
     def restore(self) -> None:
         """Puts everything back. To be called once."""
@@ -97,6 +113,13 @@ class Snapshot:
             self._later(thing)
         elif isinstance(thing, torch.Generator):
             self._undo.append(functools.partial(thing.set_state, thing.get_state()))
+        elif isinstance(thing, random.Random):
+            self._undo.append(functools.partial(thing.setstate, thing.getstate()))
+        elif (numpy := sys.modules.get("numpy")) and isinstance(thing, numpy.random.Generator):
+            bits = thing.bit_generator
+            self._undo.append(functools.partial(setattr, bits, "state", bits.state))
+        elif numpy and isinstance(thing, numpy.random.RandomState):
+            self._undo.append(functools.partial(thing.set_state, thing.get_state()))
         elif isinstance(thing, types.FunctionType):
             self._keep_function(thing)
         elif isinstance(thing, types.MethodType):
@@ -121,6 +144,7 @@ class Snapshot:
             self._later((tensor.grad,))
         if tensor.device.type == "cpu" and tensor.layout == torch.strided:
             if tensor.nbytes <= _MOST_BYTES:
+                self._bytes += tensor.nbytes
                 self._undo.append(functools.partial(_copy, tensor, tensor.detach().clone()))
         elif tensor.device.type == "xla":
             alias = self._aliases[id(tensor)] = tensor.detach()
@@ -154,6 +178,8 @@ class Snapshot:
             self._later((value,))
 
     def _keep_instance(self, instance: Any) -> None:
+        if isinstance(instance, self._shared):
+            return
         try:
             attributes = object.__getattribute__(instance, "__dict__")
         except AttributeError:
@@ -161,6 +187,15 @@ class Snapshot:
         if any(isinstance(value, _LOCKS) for value in attributes.values()):
             return
         self._visit(attributes)
+
+
+def _shared_classes() -> tuple[type, ...]:
+    """Of what reads data: a rehearsal runs while its threads go on."""
+    data = torch.utils.data
+    classes = [data.DataLoader, data.Dataset, data.Sampler, data.dataloader._BaseDataLoaderIter]
+    if (loaders := sys.modules.get("torch_xla.distributed.parallel_loader")) is not None:
+        classes += [loaders.ParallelLoader, loaders.MpDeviceLoader, loaders.PerDeviceLoader]
+    return tuple(classes)
 
 
 def _global_names(code: types.CodeType) -> Iterator[str]:
@@ -173,7 +208,12 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
 def _put_back(container: Any, copy: Any) -> None:
     """Leaves a container alone that is as it was: others may hold iterators over it."""
     if isinstance(container, dict):
-        if _same(container.keys(), copy.keys()) and _same(container.values(), copy.values()):
+        for key in [key for key in container if key not in copy]:
+            del container[key]
+        if _same(container.keys(), copy.keys()):
+            for key, value in copy.items():
+                if container[key] is not value:
+                    container[key] = value
             return
         container.clear()
         container.update(copy)
