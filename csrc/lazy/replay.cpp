@@ -494,12 +494,13 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
     return std::nullopt;
   }
   if (LazyStorage::any_pending(device_.index())) sync(device_);
-  reason = check_arguments(arguments);
-  if (!reason.empty()) return std::nullopt;
 
   std::lock_guard lock(launch_mutex());
   finish_launch();
+  // First of all: what is not replayed any more may be let go of, and its error with it.
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  reason = check_arguments(arguments);
+  if (!reason.empty()) return std::nullopt;
   auto launch = std::make_shared<Launch>(*this);
   reason = bind_outputs(arguments, *launch);
   if (reason.empty()) reason = bind_inputs(arguments, *launch);
