@@ -37,8 +37,10 @@ def test_digits_learns_like_cpu_eager(tmp_path):
 def test_gpt_writes():
     out = run_example("gpt", "--steps", "20", "--length", "20")
     assert "Returns a tensor " in out
+    # One to sample, and two models: of the prompt, whose tokens the host knows, and of tokens that
+    # the device wrote, which the program checks.
     to_write = int(out.split("programs compiled:")[1].split(",")[1].split()[0])
-    assert to_write <= 2
+    assert to_write <= 3
 
 
 @pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["float32", "bfloat16"])
