@@ -1,0 +1,80 @@
+"""XLA puts in the transfers that a layout calls for, and the table names them."""
+
+import collections
+
+import pytest
+import torch
+from torch import nn
+
+import torch_xla
+import torch_xla.distributed.spmd as xs
+from torch_xla.debug import collectives
+
+AXES, SHAPE = ("data", "model"), (4, 2)
+MESH = xs.Mesh(range(8), SHAPE, AXES)
+
+
+def one_step(cuts, batch, mark_activations=False):
+    """Trains an MLP for one step; the collectives by kind and mesh axes, with their bytes."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.GELU(), nn.Linear(128, 32, bias=False))
+    model = model.to("xla")
+    for layer, cut in cuts.items():
+        xs.mark_sharding(model[layer].weight, MESH, cut)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(16, 64).to("xla")
+    xs.mark_sharding(x, MESH, (batch, None))
+    y = x
+    for layer in model:
+        y = layer(y)
+        if mark_activations:
+            y = xs.mark_sharding_with_gradients(y, MESH, (batch, None))
+    y.pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch_xla.sync()
+    found = collections.defaultdict(list)
+    for one in collectives.collectives():
+        found[one.kind, one.axes(AXES, SHAPE)].append(one.bytes)
+    return dict(found)
+
+
+WEIGHTS = (64 * 128 + 128 * 32) * 4  # bytes
+
+
+def test_data_parallel_sums_gradients():
+    found = one_step({}, ("data", "model"))
+    assert list(found) == [("all-reduce", ("data", "model"))]
+    assert sum(found["all-reduce", ("data", "model")]) == WEIGHTS
+
+
+def test_fsdp_gathers_weights_and_sums_gradients():
+    found = one_step({0: ("data", None), 2: ("data", None)}, "data", mark_activations=True)
+    gathered = found.pop(("all-gather", ("data",)))
+    assert sorted(gathered) == sorted([64 * 128 * 4, 128 * 32 * 4])  # each weight once
+    assert set(found) <= {("all-reduce", ("data",)), ("reduce-scatter", ("data",))}
+    assert found
+
+
+def test_tensor_parallel_sums_activations():
+    found = one_step({0: ("model", None), 2: (None, "model")}, None)
+    assert list(found) == [("all-reduce", ("model",))]
+    assert sum(found["all-reduce", ("model",)]) == 16 * 32 * 4  # the output, once
+
+
+def test_whole_on_each_device_needs_none():
+    assert one_step({}, None) == {}
+    assert collectives.report(AXES, SHAPE) == "no collectives\n"
+
+
+def test_the_table_names_axes_and_lines():
+    one_step({0: ("model", None), 2: (None, "model")}, "data")
+    header, *rows = collectives.report(AXES, SHAPE).splitlines()
+    assert header.split() == ["collective", "count", "bytes", "along", "for"]
+    assert any("all-reduce" in row and "model" in row and "linear" in row for row in rows)
+    assert any("{" in row for row in collectives.report().splitlines()[1:])
+
+
+def test_what_is_no_program():
+    with pytest.raises(IndexError):
+        collectives.collectives(b"\x80")
