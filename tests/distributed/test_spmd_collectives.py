@@ -75,6 +75,15 @@ def test_the_table_names_axes_and_lines():
     assert any("{" in row for row in collectives.report().splitlines()[1:])
 
 
+def test_memory_is_that_of_each_device():
+    one_step({0: ("data", "model"), 2: ("data", "model")}, "data", mark_activations=True)
+    now = collectives.memory()
+    batch, scalars = 16 * 64 * 4 // 4, 8
+    assert WEIGHTS // 8 + batch <= now["arguments"] <= WEIGHTS // 8 + batch + scalars
+    assert now["shared"] == WEIGHTS // 8
+    assert set(now) == {"arguments", "results", "shared", "temporaries", "code"}
+
+
 def test_what_is_no_program():
     with pytest.raises(IndexError):
         collectives.collectives(b"\x80")

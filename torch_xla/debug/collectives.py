@@ -1,7 +1,8 @@
 """The collectives that XLA put into a partitioned program.
 
 `collectives()` lists those of the program that ran last, `report()` prints them as a table: kind,
-bytes, mesh axes and the Python line of the operation that called for them.
+bytes, mesh axes and the Python line of the operation that called for them. `memory()` says what the
+program needs on each device.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ def collectives(program: bytes | None = None) -> list[Collective]:
         RuntimeError: no program ran yet, or the plugin gives it in another format.
     """
     if program is None:
-        last = _XLAC._xla_last_program()
-        if last is None:
-            raise RuntimeError("collectives: no program has run, or the last one is gone")
+        last = _last_program()
         if last["format"] != "hlo_with_config":
             raise RuntimeError(f"collectives: a program in the format {last['format']!r}")
         program = last["program"]
@@ -99,6 +98,27 @@ def collectives(program: bytes | None = None) -> list[Collective]:
                 if found := _collective(instruction):
                     result.append(found)
     return result
+
+
+def memory() -> dict[str, int]:
+    """Bytes on each device that the program which ran last needs, by kind.
+
+    Returns:
+        "arguments", "results", "shared" (of the results, in memory that arguments had),
+        "temporaries" and "code"; nothing where the plugin does not say.
+
+    Raises:
+        RuntimeError: no program ran yet.
+    """
+    last = _last_program()
+    names = {
+        "arguments": "argument_bytes",
+        "results": "output_bytes",
+        "shared": "alias_bytes",
+        "temporaries": "temp_bytes",
+        "code": "code_bytes",
+    }
+    return {name: last[key] for name, key in names.items() if key in last}
 
 
 def report(
@@ -136,6 +156,13 @@ def report(
         for line in lines
     )
     return "".join(line.rstrip() + "\n" for line in padded)
+
+
+def _last_program() -> dict[str, Any]:
+    last = _XLAC._xla_last_program()
+    if last is None:
+        raise RuntimeError("no program has run, or the one that ran last is gone")
+    return last
 
 
 def _groups_along(chosen: Sequence[int], shape: Sequence[int]) -> set[frozenset[int]]:
