@@ -84,7 +84,7 @@ def test_a_target_that_is_no_class():
     # The host does not know what a device computed: the program looks.
     computed = target.to(DEVICE) + torch.zeros(2, dtype=torch.int64, device=DEVICE)
     loss = F.cross_entropy(x.to(DEVICE), computed)
-    with pytest.raises(IndexError, match="nll_loss.*7 is out of bounds"):
+    with pytest.raises(IndexError, match=r"nll_loss.*7 is out of bounds"):
         loss.item()
     ignored = F.cross_entropy(x.to(DEVICE), target.to(DEVICE), ignore_index=7)
     assert ignored.item() == F.cross_entropy(x, target, ignore_index=7).item()
