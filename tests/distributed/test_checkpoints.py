@@ -220,3 +220,16 @@ def test_keeps_what_was_written_last(tmp_path) -> None:
     state = {"a": torch.zeros(2)}
     manager.restore(150, state)
     assert state["a"].tolist() == [1.0, 1.0]
+
+
+def test_a_save_in_the_background_ends_no_step(tmp_path, device) -> None:
+    """What is traced while it is written stays pending, for the step's own sync."""
+    import torch_xla
+    from torch_xla.experimental.distributed_checkpoint import CheckpointManager
+
+    weight = torch.ones(4, device=device)
+    manager = CheckpointManager(tmp_path, 1, chkpt_on_preemption=False)
+    manager.save_async(1, {"weight": weight})
+    traced = weight + 1
+    manager.join()
+    assert torch_xla._XLAC._check_tensor_need_materialization([traced]) == [True]

@@ -46,12 +46,8 @@ def _is_empty(ranges: list[tuple[int, int]]) -> bool:
 
 def chunks_of(tensor: torch.Tensor) -> dict[Offsets, ChunkStorageMetadata]:
     """The parts in which an xla tensor lies on its devices, each once, by where they begin."""
-    return _chunks(tensor, _XLAC._xla_get_sharding(tensor))
-
-
-def _chunks(tensor: torch.Tensor, sharding: Any) -> dict[Offsets, ChunkStorageMetadata]:
     parts = {}
-    for ranges in _ranges(tensor, sharding):
+    for ranges in _ranges(tensor, _XLAC._xla_get_sharding(tensor)):
         if tensor.numel() and _is_empty(ranges):
             continue  # a device behind the end of a tensor whose size is no multiple
         sizes = torch.Size(limit - start for start, limit in ranges)
@@ -73,11 +69,9 @@ class CpuShards:
         if sharding is None or sharding.is_replicated:
             return cls(tensor.shape, {(0,) * tensor.dim(): tensor.detach().cpu()})
         held, sharding = _XLAC._xla_local_shards(tensor.detach())
-        all_ranges = _ranges(tensor, sharding)
-        wanted = _chunks(tensor, sharding)
         parts = {}
-        for ranges, (shard, _) in zip(all_ranges, held, strict=True):
-            if _offsets(ranges) in wanted and (not _is_empty(ranges) or not tensor.numel()):
+        for ranges, (shard, _) in zip(_ranges(tensor, sharding), held, strict=True):
+            if not (tensor.numel() and _is_empty(ranges)):
                 parts.setdefault(_offsets(ranges), shard)
         return cls(tensor.shape, parts)
 

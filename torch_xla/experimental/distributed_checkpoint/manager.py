@@ -112,7 +112,6 @@ class CheckpointManager:
         if not (force or self.should_save(step)):
             return False
         self.join()
-        settle()
         self._write(step, dict(state_dict))
         return True
 
@@ -143,7 +142,7 @@ class CheckpointManager:
 
         Raises:
             ValueError: there is no such checkpoint, or a tensor has another shape.
-        RuntimeError: it cannot be read, or lacks what the state dict has.
+            RuntimeError: it cannot be read, or lacks what the state dict has.
         """
         self.join()
         folder = self._path / str(step)
@@ -284,20 +283,24 @@ class CheckpointManager:
 
 # One a process: whichever managers there are, all hear of it.
 _notice = threading.Event()
+_handler_before: Any = None
+
+
+def _on_signal(number: int, frame: Any) -> None:
+    del number, frame
+    _notice.set()
+    signal.signal(signal.SIGTERM, _handler_before or signal.SIG_DFL)
 
 
 def _listen() -> None:
-    def on_signal(number: int, frame: Any) -> None:
-        del number, frame
-        _notice.set()
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
-
+    global _handler_before
     before = signal.getsignal(signal.SIGTERM)
-    if getattr(before, "__qualname__", "") == on_signal.__qualname__ or _notice.is_set():
+    if before is _on_signal or _notice.is_set():
         return
     # Outside the main thread nobody may set handlers.
     with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGTERM, on_signal)
+        _handler_before = before
+        signal.signal(signal.SIGTERM, _on_signal)
 
 
 @contextlib.contextmanager

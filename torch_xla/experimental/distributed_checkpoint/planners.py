@@ -52,7 +52,10 @@ class SPMDSavePlanner(DefaultSavePlanner):
     def create_local_plan(self) -> SavePlan:
         """The parts that this process writes."""
         state_dict = self.state_dict
-        settle()  # how tensors lie is known when they are computed
+        # How tensors lie is known when they are computed. Not for what is on the host already: a
+        # thread in the background must not end the step that is being traced meanwhile.
+        if any(map(is_xla, state_dict.values())):
+            settle()
         ours = {fqn: value for fqn, value in state_dict.items() if _has_parts(value)}
         self.state_dict = {fqn: v for fqn, v in state_dict.items() if fqn not in ours}
         try:
