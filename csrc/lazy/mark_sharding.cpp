@@ -189,12 +189,7 @@ at::Tensor from_shards(const std::vector<at::Tensor>& shards, at::IntArrayRef si
   const at::ScalarType dtype = shards[0].scalar_type();
   at::Tensor whole = at::empty(sizes, shards[0].options().device(at::kCPU));
   for (size_t p : sharding->holders()) {
-    at::Tensor part = whole;
-    const auto ranges = sharding->ranges({sizes.data(), sizes.size()}, p);
-    for (size_t d = 0; d < ranges.size(); ++d) {
-      part =
-          part.narrow(static_cast<int64_t>(d), ranges[d].start, ranges[d].limit - ranges[d].start);
-    }
+    const at::Tensor part = part_of(whole, sharding->ranges({sizes.data(), sizes.size()}, p));
     TORCH_CHECK_VALUE(shards[p].scalar_type() == dtype && shards[p].sizes() == part.sizes(),
                       "shard ", p, " has shape ", sizes_text(shards[p]), " and dtype ",
                       shards[p].scalar_type(), " instead of ", sizes_text(part), " and ", dtype);

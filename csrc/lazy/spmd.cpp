@@ -28,14 +28,6 @@ pjrt::BufferType buffer_type_of(const at::Tensor& tensor) {
   return buffer_type(element_type(tensor.scalar_type()));
 }
 
-at::Tensor part_of(const at::Tensor& tensor, const std::vector<Range>& ranges) {
-  at::Tensor part = tensor;
-  for (size_t d = 0; d < ranges.size(); ++d) {
-    part = part.narrow(static_cast<int64_t>(d), ranges[d].start, ranges[d].limit - ranges[d].start);
-  }
-  return part;
-}
-
 std::vector<int64_t> sizes_of(const at::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
 }
@@ -94,6 +86,14 @@ at::Tensor without_padding(const at::Tensor& tile, const std::vector<Range>& ran
 }
 
 }  // namespace
+
+at::Tensor part_of(const at::Tensor& tensor, const std::vector<Range>& ranges) {
+  at::Tensor part = tensor;
+  for (size_t d = 0; d < ranges.size(); ++d) {
+    part = part.narrow(static_cast<int64_t>(d), ranges[d].start, ranges[d].limit - ranges[d].start);
+  }
+  return part;
+}
 
 const Sharding* replicated(size_t rank) {
   static const Mesh* mesh = [] {

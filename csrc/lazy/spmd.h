@@ -23,6 +23,9 @@ void use_spmd();
 // The whole on each device. Requires SPMD mode.
 const sharding::Sharding* replicated(size_t rank);
 
+// A view of what is in `ranges`, one for each dimension.
+at::Tensor part_of(const at::Tensor& tensor, const std::vector<sharding::Range>& ranges);
+
 // Brings a dense, row-major CPU tensor to the device, or in SPMD mode each part of it to the
 // devices that hold it. Later writes to the tensor must not matter to its owner: a CPU device may
 // use its memory as it is.

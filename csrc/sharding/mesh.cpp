@@ -1,13 +1,13 @@
 #include "sharding/mesh.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <tuple>
+
+#include "sharding/product.h"
 
 namespace torch_xla::sharding {
 namespace {
@@ -54,8 +54,7 @@ void check(const std::vector<std::string>& axes, const Dims& sizes,
                                   std::to_string(sizes[i]));
     }
   }
-  const int64_t places =
-      std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
+  const int64_t places = product(sizes);
   if (places != static_cast<int64_t>(devices.size())) {
     throw std::invalid_argument("a mesh of shape (" + join(sizes) + ") has " +
                                 std::to_string(places) + " places for " +

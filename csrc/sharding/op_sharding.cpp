@@ -1,9 +1,9 @@
 #include "sharding/op_sharding.h"
 
-#include <functional>
-#include <numeric>
 #include <stdexcept>
 #include <string>
+
+#include "sharding/product.h"
 
 namespace torch_xla::sharding {
 namespace {
@@ -105,10 +105,6 @@ OpSharding read(std::string_view proto) {
     }
   }
   return result;
-}
-
-int64_t product(const Dims& numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
 // 0, 1, 2, ... in the shape `reshape`, transposed: the devices in the order of tiles.

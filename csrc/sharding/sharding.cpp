@@ -4,19 +4,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>
+
+#include "sharding/product.h"
 
 namespace torch_xla::sharding {
 namespace {
 
 using Parts = std::vector<AxisPart>;
-
-int64_t product(const Dims& numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), int64_t{1}, std::multiplies<int64_t>());
-}
 
 // Equal tilings get equal numbers.
 uint64_t layout_number(const Dims& tiles, const std::vector<int64_t>& tile_of) {
