@@ -18,6 +18,9 @@ in a folder that is named |
 | `TORCH_XLA_CPU_KERNELS` | programs for CPU run torch's own kernels where faster than XLA's | 1 |
 | `TORCH_XLA_CHECK_VALUES` | programs look at indices, classes and probabilities that the device \
 computed, and fail when they are out of range | 1 |
+| `TORCH_XLA_WARN_REPLICATED_MIB` | in SPMD mode, warn of tensors of this size that an operation \
+needs whole on each device; 0: never | 64 |
+| `XLA_USE_SPMD` | SPMD mode from the start; not in processes that this one starts | 0 |
 | `TORCH_XLA_CHECK_SHAPES` | check every operator's results against torch's own rules | 0 |
 """
 
@@ -47,6 +50,9 @@ def apply() -> None:
     _XLAC._set_cpu_kernels("faster" if check_env_flag("TORCH_XLA_CPU_KERNELS", "1") else "never")
     _XLAC._set_check_values(check_env_flag("TORCH_XLA_CHECK_VALUES", "1"))
     persistent_cache.configure(
+    _XLAC._set_replication_warning(
+        int(getenv_as("TORCH_XLA_WARN_REPLICATED_MIB", float, 64) * 2**20)
+    )
         check_env_flag("TORCH_XLA_PERSISTENT_CACHE", "1"),
         getenv_as("XLA_PERSISTENT_CACHE_PATH", str, ""),
         check_env_flag("XLA_PERSISTENT_CACHE_READ_ONLY"),

@@ -1,5 +1,6 @@
 #include "ir/lowering.h"
 
+#include <algorithm>
 #include <array>
 
 namespace torch_xla::ir {
@@ -162,6 +163,7 @@ void Lowering::lower_node(const Node& node) {
 
 void Lowering::lower_after(const Node& node, const Wait& wait) {
   const auto lowered = [this](const Value& value) {
+    std::replace(name.begin(), name.end(), '@', ' ');  // XLA keeps what stands before an @
     return values_[value.node->visit.position][value.index];
   };
   stablehlo::Values operands = {lowered(node.operand(wait.operand))};

@@ -20,6 +20,7 @@
 #include "lazy/recompiles.h"
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
+#include "lazy/replication.h"
 #include "lazy/spmd.h"
 #include "pjrt/compile_options.h"
 #include "sharding/op_sharding.h"
@@ -262,6 +263,7 @@ class Compilation {
 
   const c10::Device device_;
   const ir::Placement placement_;
+      warn_of_replication(*program->executable);
   const pjrt::CompileOptions options_;
   const CompilationSite site_;
   CompileReport report_;

@@ -10,6 +10,7 @@
 #include "lazy/runtime.h"
 #include "lazy/spmd.h"
 #include "lazy/storage.h"
+#include "lazy/replication.h"
 #include "lazy/tensor.h"
 #include "python/bindings.h"
 #include "sharding/sharding.h"
@@ -229,6 +230,7 @@ void bind_spmd(py::module_& m) {
       },
       WithoutGil());
   m.def("_xla_clear_sharding", lazy::clear_sharding, WithoutGil());
+  m.def("_set_replication_warning", lazy::set_replication_warning, py::arg("bytes"));
   m.def(
       "_xla_constrain_sharding",
       [](const at::Tensor& tensor, const Sharding& s) {

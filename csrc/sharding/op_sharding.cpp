@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sharding/product.h"
+#include "sharding/wire.h"
 
 namespace torch_xla::sharding {
 namespace {
@@ -22,58 +23,6 @@ enum Type : uint64_t { kReplicated = 0, kOther = 3 };
   throw std::invalid_argument("an OpSharding " + why);
 }
 
-// Protocol buffers' wire format (protobuf.dev/programming-guides/encoding).
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-
-  bool done() const { return bytes_.empty(); }
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (bytes_.empty()) break;
-      const auto byte = static_cast<uint8_t>(bytes_.front());
-      bytes_.remove_prefix(1);
-      value |= uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    refuse("that ends in the middle of a number");
-  }
-  std::string_view bytes(uint64_t size) {
-    if (size > bytes_.size()) refuse("that ends in the middle of a field");
-    const std::string_view part = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return part;
-  }
-  // Numbers of a field, packed or one at a time.
-  void numbers(uint64_t wire_type, Dims& into) {
-    if (wire_type == 0) return into.push_back(static_cast<int64_t>(varint()));
-    Reader packed(bytes(varint()));
-    while (!packed.done()) into.push_back(static_cast<int64_t>(packed.varint()));
-  }
-  void skip(uint64_t wire_type) {
-    switch (wire_type) {
-      case 0:
-        varint();
-        return;
-      case 1:
-        bytes(8);
-        return;
-      case 2:
-        bytes(varint());
-        return;
-      case 5:
-        bytes(4);
-        return;
-      default:
-        refuse("with a field of unknown type " + std::to_string(wire_type));
-    }
-  }
-
- private:
-  std::string_view bytes_;
-};
-
 struct OpSharding {
   uint64_t type = kReplicated;
   Dims tiles, devices, reshape, transpose;
@@ -81,10 +30,9 @@ struct OpSharding {
 
 OpSharding read(std::string_view proto) {
   OpSharding result;
-  Reader reader(proto);
-  while (!reader.done()) {
-    const uint64_t tag = reader.varint(), wire_type = tag & 7;
-    switch (tag >> 3) {
+  WireReader reader(proto, "an OpSharding");
+  reader.fields([&](uint64_t field, uint64_t wire_type) {
+    switch (field) {
       case kType:
         result.type = reader.varint();
         break;
@@ -103,7 +51,7 @@ OpSharding read(std::string_view proto) {
       default:
         reader.skip(wire_type);
     }
-  }
+  });
   return result;
 }
 
