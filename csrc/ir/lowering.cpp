@@ -25,6 +25,17 @@ stablehlo::Value narrow(stablehlo::Builder& builder, stablehlo::Value number, El
   return builder.convert(number, type);
 }
 
+// One piece for each device.
+stablehlo::Dims stacked_dims(const stablehlo::Dims& piece, const sharding::Sharding& sharding) {
+  stablehlo::Dims dims = piece;
+  dims.insert(0, sharding.num_devices());
+  return dims;
+}
+
+std::string without_prefix(const std::string& sharding) {
+  return sharding.substr(std::string_view("#sdy.sharding").size());
+}
+
 // Of all tiles together.
 std::vector<int64_t> padded_dims(const sharding::Sharding& sharding,
                                  std::span<const int64_t> dims) {
@@ -32,6 +43,8 @@ std::vector<int64_t> padded_dims(const sharding::Sharding& sharding,
   for (size_t d = 0; d < result.size(); ++d) result[d] *= sharding.tiles()[d];
   return result;
 }
+
+}  // namespace
 
 std::string describe_node(const Node& node) {
   std::string text = std::string(node.op().name) + '(';
@@ -44,7 +57,16 @@ std::string describe_node(const Node& node) {
   return text;
 }
 
-}  // namespace
+Lowering::Lowering(const Graph& graph, std::span<const Value> roots, const LoweringOptions& options)
+    : options_(options),
+      meshes_(graph, options.placement),
+      parts_(graph, roots, options.placement) {
+  if (!parts_.empty()) parts_mesh_ = parts_.mesh(meshes_.main());
+}
+
+stablehlo::Value& Lowering::slot(const Value& value) {
+  return values_[value.node->visit.position][value.index];
+}
 
 stablehlo::Value Lowering::operand(size_t i) const {
   if (waited_ && waited_->first == i) return waited_->second;
@@ -77,6 +99,9 @@ stablehlo::Value Lowering::parameter(ShapeRef shape,
                                      const sharding::Sharding* sharding) {
   const stablehlo::Dims dims(shape.dims);
   if (!sharding) return builder_.parameter({shape.type, dims}, attributes);
+  if (sharding->is_manual()) {
+    return builder_.parameter({shape.type, stacked_dims(dims, *sharding)}, attributes);
+  }
   const stablehlo::Dims padded(padded_dims(*sharding, shape.dims));
   const stablehlo::Value whole = builder_.parameter({shape.type, padded}, attributes);
   if (padded == dims) return whole;
@@ -84,8 +109,8 @@ stablehlo::Value Lowering::parameter(ShapeRef shape,
 }
 
 stablehlo::Value Lowering::result(const Value& root, const sharding::Sharding* sharding) {
-  const stablehlo::Value value = values_[root.node->visit.position][root.index];
-  if (!sharding) return value;
+  const stablehlo::Value value = slot(root);
+  if (!sharding || parts_.has(root)) return value;
   const std::vector<int64_t> padded = padded_dims(*sharding, root.dims());
   std::vector<int64_t> low(padded.size()), behind;
   for (size_t d = 0; d < padded.size(); ++d) behind.push_back(padded[d] - root.dims()[d]);
@@ -103,7 +128,10 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
       if (alias >= 0) attributes.aliased_output = static_cast<int>(alias);
       attributes.donated = alias == kAnyDonation;
     }
-    if (const auto* sharding = placement_of(i)) attributes.sdy_sharding = meshes_.text(sharding);
+    if (const auto* sharding = placement_of(i)) {
+      attributes.sdy_sharding =
+          sharding->is_manual() ? pieces_text(leaf.output().dims.size()) : meshes_.text(sharding);
+    }
     values_[leaf.visit.position] = {parameter(leaf.output(), attributes, placement_of(i))};
   }
 
@@ -135,6 +163,7 @@ void Lowering::lower_node(const Node& node) {
   if (options_.locations) {
     std::string name = node.op().name;
     if (const std::string where = describe(node.location()); !where.empty()) name += ' ' + where;
+    std::replace(name.begin(), name.end(), '@', ' ');  // XLA keeps what stands before an @
     builder_.set_location(name);
   }
   Results results = [&] {
@@ -163,7 +192,6 @@ void Lowering::lower_node(const Node& node) {
 
 void Lowering::lower_after(const Node& node, const Wait& wait) {
   const auto lowered = [this](const Value& value) {
-    std::replace(name.begin(), name.end(), '@', ' ');  // XLA keeps what stands before an @
     return values_[value.node->visit.position][value.index];
   };
   stablehlo::Values operands = {lowered(node.operand(wait.operand))};
@@ -172,6 +200,106 @@ void Lowering::lower_after(const Node& node, const Wait& wait) {
   waited_.emplace(wait.operand, builder_.custom_call(options_.wait_call, operands, {type}).front());
   lower_node(node);
   waited_.reset();
+}
+
+void Lowering::lower_in_order(const Graph& graph, std::span<const Value> roots) {
+  const std::span<const int64_t> takers = options_.parameter_aliases;
+  const OrderedGraph ordered =
+      order_updates(graph, roots, options_.wait_call.empty() ? takers.first(0) : takers);
+  for (const Node* node : ordered.order) {
+    const bool bound = !values_[node->visit.position].empty();
+    if (bound) continue;
+    if (const auto wait = ordered.waits.find(node); wait != ordered.waits.end()) {
+      lower_after(*node, wait->second);
+    } else {
+      lower_node(*node);
+    }
+  }
+}
+
+void Lowering::lower_by_levels() {
+  for (const ManualParts::Level& level : parts_.levels()) {
+    for (const Node* node : level.whole) {
+      const bool bound = !values_[node->visit.position].empty();
+      if (!bound) lower_node(*node);
+    }
+    if (!level.part.nodes.empty() || !level.part.leaving.empty()) lower_part(level.part);
+  }
+}
+
+// Outside of its part a piece is one of a stack, [devices, ...]; inside it is itself.
+void Lowering::lower_part(const ManualParts::Part& part) {
+  stablehlo::Values operands;
+  std::vector<std::string> in, out;
+  std::vector<stablehlo::TensorType> locals, results;
+  const auto one_of_stack = [](ShapeRef shape) {
+    stablehlo::Dims dims(shape.dims);
+    dims.insert(0, 1);
+    return dims;
+  };
+  const auto cut = [this](const sharding::Sharding* sharding) {
+    return without_prefix(meshes_.text_in_own_mesh(in_whole_axes(parts_mesh_, sharding)));
+  };
+  for (const Node* node : part.nodes) {
+    const sharding::Sharding* sharding = entered_by(*node);
+    if (!sharding) continue;
+    operands.push_back(slot(node->operand(0)));
+    in.push_back(cut(sharding));
+    locals.push_back({node->output().type, stablehlo::Dims(node->output().dims)});
+  }
+  for (const Value& input : part.inputs) {
+    const ShapeRef shape = input.shape();
+    operands.push_back(slot(input));
+    const bool is_piece = parts_.has(input);
+    const size_t rank = shape.dims.size();
+    in.push_back(is_piece ? without_prefix(pieces_text(rank))
+                          : cut(sharding::Sharding::replicated(parts_mesh_, rank)));
+    locals.push_back({shape.type, is_piece ? one_of_stack(shape) : stablehlo::Dims(shape.dims)});
+  }
+  for (const Node* node : part.leaving) {
+    out.push_back(cut(left_by(*node)));
+    results.push_back({node->output().type, stablehlo::Dims(node->output().dims)});
+  }
+  for (const Value& value : part.kept) {
+    out.push_back(without_prefix(pieces_text(value.dims().size())));
+    stablehlo::Dims dims = one_of_stack(value.shape());
+    dims[0] = parts_mesh_->num_devices();
+    results.push_back({value.type(), dims});
+  }
+  const auto body = [&](const stablehlo::Values& arguments) {
+    size_t next = 0;
+    for (const Node* node : part.nodes) {
+      if (entered_by(*node)) values_[node->visit.position] = {arguments[next++]};
+    }
+    for (const Value& input : part.inputs) {
+      const stablehlo::Value argument = arguments[next++];
+      slot(input) =
+          parts_.has(input) ? builder_.reshape(argument, stablehlo::Dims(input.dims())) : argument;
+    }
+    for (const Node* node : part.nodes) {
+      if (!entered_by(*node)) lower_node(*node);
+    }
+    stablehlo::Values given;
+    for (const Node* node : part.leaving) given.push_back(slot(node->operand(0)));
+    for (const Value& value : part.kept) {
+      given.push_back(builder_.reshape(slot(value), one_of_stack(value.shape())));
+    }
+    return given;
+  };
+  stablehlo::Values outside;
+  for (const Value& input : part.inputs) outside.push_back(slot(input));
+  is_in_part_ = true;
+  const stablehlo::Values made =
+      builder_.manual_computation(operands, in, locals, out, results, parts_mesh_->axes(), body);
+  is_in_part_ = false;
+  for (size_t i = 0; i < part.inputs.size(); ++i) slot(part.inputs[i]) = outside[i];
+  size_t next = 0;
+  for (const Node* node : part.leaving) values_[node->visit.position] = {made[next++]};
+  for (const Value& value : part.kept) slot(value) = made[next++];
+}
+
+std::string Lowering::pieces_text(size_t rank) {
+  return meshes_.text_in_own_mesh(stacked(parts_mesh_, rank));
 }
 
 void Lowering::add_meshes() {
@@ -184,27 +312,24 @@ void Lowering::add_meshes() {
 LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
                      const LoweringOptions& options) {
   LoweredProgram program;
-  Lowering lowering(graph, options);
+  Lowering lowering(graph, roots, options);
   lowering.values_.resize(graph.order.size());
   lowering.bind_leaves(graph, program);
-  const std::span<const int64_t> takers = options.parameter_aliases;
-  const OrderedGraph ordered =
-      order_updates(graph, roots, options.wait_call.empty() ? takers.first(0) : takers);
-  for (const Node* node : ordered.order) {
-    const bool bound = !lowering.values_[node->visit.position].empty();
-    if (bound) continue;
-    if (const auto wait = ordered.waits.find(node); wait != ordered.waits.end()) {
-      lowering.lower_after(*node, wait->second);
-    } else {
-      lowering.lower_node(*node);
-    }
+  if (lowering.parts_.empty()) {
+    lowering.lower_in_order(graph, roots);
+  } else {
+    lowering.lower_by_levels();
   }
   stablehlo::Values results;
   std::vector<stablehlo::ArgumentAttributes> attributes(roots.size());
   for (size_t i = 0; i < roots.size(); ++i) {
     const auto& cut = options.placement.outputs;
     const sharding::Sharding* sharding = i < cut.size() ? cut[i] : nullptr;
-    if (sharding) attributes[i].sdy_sharding = lowering.meshes_.text(sharding);
+    if (lowering.parts_.has(roots[i])) {
+      attributes[i].sdy_sharding = lowering.pieces_text(roots[i].dims().size());
+    } else if (sharding) {
+      attributes[i].sdy_sharding = lowering.meshes_.text(sharding);
+    }
     results.push_back(lowering.result(roots[i], sharding));
   }
   lowering.builder_.ret(results, attributes);

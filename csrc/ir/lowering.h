@@ -9,6 +9,7 @@
 
 #include "ir/donation.h"
 #include "ir/graph.h"
+#include "ir/manual.h"
 #include "ir/node.h"
 #include "ir/sharding.h"
 #include "stablehlo/builder.h"
@@ -43,6 +44,9 @@ class LoweringError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A node as errors name it: op, operand shapes, and the Python line that made it.
+std::string describe_node(const Node& node);
+
 // What an op's lowering sees: the builder and the StableHLO values of the node's operands.
 class Lowering {
  public:
@@ -59,12 +63,13 @@ class Lowering {
   stablehlo::Value number(double number, ElementType type) { return builder_.scalar(number, type); }
   stablehlo::Value leaf(const Node& node) const;
   MeshNames& meshes() { return meshes_; }
+  // Whether the node is of a part that is written for one device (manual.h).
+  bool is_in_part() const { return is_in_part_; }
   const std::string& matmul_precision() const { return options_.matmul_precision; }
 
  private:
   friend LoweredProgram lower(const Graph&, std::span<const Value>, const LoweringOptions&);
-  Lowering(const Graph& graph, const LoweringOptions& options)
-      : options_(options), meshes_(graph, options.placement) {}
+  Lowering(const Graph& graph, std::span<const Value> roots, const LoweringOptions& options);
 
   void bind_leaves(const Graph& graph, LoweredProgram& program);
   const sharding::Sharding* placement_of(size_t parameter) const;
@@ -73,13 +78,22 @@ class Lowering {
   stablehlo::Value parameter(ShapeRef shape, const stablehlo::ArgumentAttributes& attributes,
                              const sharding::Sharding* sharding);
   stablehlo::Value result(const Value& root, const sharding::Sharding* sharding);
+  stablehlo::Value& slot(const Value& value);
   void lower_node(const Node& node);
+  void lower_in_order(const Graph& graph, std::span<const Value> roots);
+  void lower_by_levels();
+  void lower_part(const ManualParts::Part& part);
+  // How pieces of this rank lie that are stacked, one for each device.
+  std::string pieces_text(size_t rank);
   void add_meshes();
   void lower_after(const Node& node, const Wait& wait);
 
   const LoweringOptions& options_;
   stablehlo::Builder builder_;
   MeshNames meshes_;
+  const ManualParts parts_;
+  const sharding::Mesh* parts_mesh_ = nullptr;  // of all parts; null without any
+  bool is_in_part_ = false;
   const Node* node_ = nullptr;
   std::optional<std::pair<size_t, stablehlo::Value>>
       waited_;                                         // an operand of node_, and its stand-in

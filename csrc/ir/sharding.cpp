@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/lowering.h"
+#include "ir/manual.h"
 
 namespace torch_xla::ir {
 namespace {
@@ -12,6 +13,10 @@ using sharding::Sharding;
 
 const Op kShardingConstraint{
     "xla::sharding_constraint", [](Lowering& l, const Node& node) -> Results {
+      if (l.is_in_part()) {
+        throw std::runtime_error(
+            "mark_sharding of what is one device's piece: disable_manual_sharding() it first");
+      }
       return l->sharding_constraint(l.operand(0), l.meshes().text(constraint_of(node)));
     }};
 
@@ -37,21 +42,25 @@ const Sharding* constraint_of(const Node& node) {
 MeshNames::MeshNames(const Graph& graph, const Placement& placement) {
   const auto consider = [this](const Sharding* sharding) {
     if (!sharding) return;
-    const bool cuts_more = main_ && !sharding->is_replicated() &&
+    const bool cuts_more = main_ && sharding->num_tiles() > 1 &&
                            cutting_axes(*sharding->mesh()) > cutting_axes(*main_);
     if (!main_ || cuts_more) main_ = sharding->mesh();
   };
   for (bool replicated : {false, true}) {
     const auto all = [&](const auto& shardings) {
       for (const Sharding* sharding : shardings) {
-        if (sharding && sharding->is_replicated() == replicated) consider(sharding);
+        if (sharding && (sharding->num_tiles() == 1) == replicated) consider(sharding);
       }
     };
     all(placement.parameters);
     all(placement.outputs);
-    std::vector<const Sharding*> constraints;
-    for (const Node* node : graph.order) constraints.push_back(constraint_of(*node));
-    all(constraints);
+    std::vector<const Sharding*> inside;
+    for (const Node* node : graph.order) {
+      for (const Sharding* s : {constraint_of(*node), entered_by(*node), left_by(*node)}) {
+        if (s) inside.push_back(s);
+      }
+    }
+    all(inside);
   }
 }
 
@@ -60,6 +69,10 @@ std::string MeshNames::text(const Sharding* sharding) {
     const Sharding* same = Sharding::of_tiles(main_, sharding->tiles(), sharding->tile_of());
     if (same->mesh() == main_) sharding = same;
   }
+  return text_in_own_mesh(sharding);
+}
+
+std::string MeshNames::text_in_own_mesh(const Sharding* sharding) {
   auto at = std::find(meshes_.begin(), meshes_.end(), sharding->mesh());
   if (at == meshes_.end()) at = meshes_.insert(at, sharding->mesh());
   const auto number = at - meshes_.begin();

@@ -38,6 +38,8 @@ class MeshNames {
   const sharding::Mesh* main() const { return main_; }
   // Shardy's text. The mesh is among meshes() from here on.
   std::string text(const sharding::Sharding* sharding);
+  // The same in the axes of the sharding's own mesh.
+  std::string text_in_own_mesh(const sharding::Sharding* sharding);
   // One `sdy.mesh` line for each that text() named so far.
   std::vector<std::string> declarations() const;
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "ir/manual.h"
 #include "ir/sharding.h"
 #include "lazy/dtype.h"
 #include "lazy/full.h"
@@ -30,20 +31,7 @@ std::string sizes_text(const at::Tensor& tensor) {
 }
 
 void check(const at::Tensor& tensor, const Sharding& sharding) {
-  TORCH_CHECK(is_spmd(), "mark_sharding: call torch_xla.runtime.use_spmd() first");
-  TORCH_CHECK_VALUE(static_cast<size_t>(tensor.dim()) == sharding.rank(),
-                    "mark_sharding: a partition spec of ", sharding.rank(),
-                    " entries for a tensor of shape ", sizes_text(tensor), ", which has ",
-                    tensor.dim(), " dimensions");
-  TORCH_CHECK_VALUE(static_cast<size_t>(sharding.num_devices()) == num_partitions(),
-                    "mark_sharding: a mesh of ", sharding.num_devices(),
-                    " devices, while programs run on ", num_partitions());
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    const int64_t tiles = sharding.tiles()[static_cast<size_t>(d)];
-    TORCH_CHECK_VALUE(tiles == 1 || tensor.size(d) >= tiles, "mark_sharding: dimension ", d,
-                      " of a tensor of shape ", sizes_text(tensor), " is to be cut into ", tiles,
-                      " parts and has only ", tensor.size(d), " elements");
-  }
+  check_sharding("mark_sharding", tensor, sharding);
 }
 
 // For each dimension of the storage's base the dimension of the tensor that runs along it, where
@@ -81,12 +69,14 @@ std::optional<std::vector<size_t>> permutation(const at::Tensor& tensor, LazySto
 
 // `sharding` of a tensor as that of the base, by permutation().
 const Sharding* of_base(const Sharding* sharding, const std::vector<size_t>& order) {
+  if (sharding->is_manual()) return sharding;
   auto dims = sharding->dims();
   for (size_t b = 0; b < order.size(); ++b) dims[b] = sharding->dims()[order[b]];
   return Sharding::get(sharding->mesh(), std::move(dims));
 }
 
 const Sharding* of_tensor(const Sharding* sharding, const std::vector<size_t>& order) {
+  if (sharding->is_manual()) return sharding;
   auto dims = sharding->dims();
   for (size_t b = 0; b < order.size(); ++b) dims[order[b]] = sharding->dims()[b];
   return Sharding::get(sharding->mesh(), std::move(dims));
@@ -121,11 +111,37 @@ void move_contents(LazyStorage& storage, const Sharding* sharding) {
   storage.set_value(data ? moved(value, *data, sharding) : ir::constrain(value, sharding));
 }
 
+// A device's piece is of a program that cuts by hand (manual.h); what is written over it need be
+// none.
+const Sharding* unless_manual(const Sharding* sharding) {
+  return sharding && sharding->is_manual() ? nullptr : sharding;
+}
+
 }  // namespace
+
+void check_sharding(const char* caller, const at::Tensor& tensor, const Sharding& sharding) {
+  TORCH_CHECK(is_spmd(), caller, ": call torch_xla.runtime.use_spmd() first");
+  TORCH_CHECK_VALUE(static_cast<size_t>(tensor.dim()) == sharding.rank(), caller,
+                    ": a partition spec of ", sharding.rank(), " entries for a tensor of shape ",
+                    sizes_text(tensor), ", which has ", tensor.dim(), " dimensions");
+  TORCH_CHECK_VALUE(static_cast<size_t>(sharding.num_devices()) == num_partitions(), caller,
+                    ": a mesh of ", sharding.num_devices(), " devices, while programs run on ",
+                    num_partitions());
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    const int64_t tiles = sharding.tiles()[static_cast<size_t>(d)];
+    TORCH_CHECK_VALUE(tiles == 1 || tensor.size(d) >= tiles, caller, ": dimension ", d,
+                      " of a tensor of shape ", sizes_text(tensor), " is to be cut into ", tiles,
+                      " parts and has only ", tensor.size(d), " elements");
+  }
+}
 
 void mark_sharding(const at::Tensor& tensor, const Sharding* sharding, bool again) {
   LazyStorage& storage = storage_of(tensor);
   check(tensor, *sharding);
+  const Sharding* lies = sharding_of(tensor);
+  TORCH_CHECK(
+      !lies || !lies->is_manual(),
+      "mark_sharding: the tensor is one device's piece: disable_manual_sharding() it first");
   auto order = permutation(tensor, storage);
   if (!order && !storage.marked() && take_base_of(tensor, storage)) {
     order = permutation(tensor, storage);
@@ -162,6 +178,9 @@ const Sharding* sharding_of(const at::Tensor& tensor) {
     const ir::Value value = storage.value();
     const DeviceData* data = DeviceData::of(value);
     sharding = data ? data->sharding() : ir::constraint_of(*value.node);
+    if (ir::entered_by(*value.node)) {
+      sharding = Sharding::manual(replicated(0)->mesh(), value.dims().size());
+    }
   }
   return sharding ? of_tensor(sharding, *order) : nullptr;
 }
@@ -184,6 +203,8 @@ at::Tensor from_shards(const std::vector<at::Tensor>& shards, at::IntArrayRef si
                     "a sharding of ", sharding->rank(), " dimensions over ",
                     sharding->num_devices(), " devices for a tensor of ", sizes.size(),
                     " dimensions on ", num_partitions());
+  TORCH_CHECK(!sharding->is_manual(),
+              "the tensor is one device's piece: disable_manual_sharding() it first");
   TORCH_CHECK_VALUE(shards.size() == num_partitions() && !shards.empty(), "got ", shards.size(),
                     " shards for ", num_partitions(), " devices");
   const at::ScalarType dtype = shards[0].scalar_type();
@@ -203,7 +224,7 @@ at::Tensor from_shards(const std::vector<at::Tensor>& shards, at::IntArrayRef si
 }
 
 ir::Value fitting_in_spmd(ir::Value value, LazyStorage& storage) {
-  const Sharding* sharding = storage.sharding();
+  const Sharding* sharding = unless_manual(storage.sharding());
   DeviceData* data = DeviceData::of(value);
   return data && sharding ? moved(std::move(value), *data, sharding) : value;
 }
@@ -215,9 +236,9 @@ void inherit_sharding_in_spmd(const at::Tensor& like, const at::Tensor& tensor) 
   const auto from = permutation(tensor, source);
   const auto to = permutation(like, storage);
   if (!from || !to) return;
-  const Sharding* sharding = source.sharding();
+  const Sharding* sharding = unless_manual(source.sharding());
   if (!sharding) {
-    const Sharding* now = sharding_of(tensor);
+    const Sharding* now = unless_manual(sharding_of(tensor));
     sharding = now ? of_base(now, *from) : nullptr;
   }
   if (sharding) storage.set_sharding(of_base(of_tensor(sharding, *from), *to));

@@ -24,6 +24,10 @@ void mark_sharding(const at::Tensor& tensor, const sharding::Sharding* sharding,
 // Ends what mark_sharding() began. The contents lie whole on each device from the next program on.
 void clear_sharding(const at::Tensor& tensor);
 
+// The checks of mark_sharding() that `sharding` fits the tensor, for a caller of another name.
+void check_sharding(const char* caller, const at::Tensor& tensor,
+                    const sharding::Sharding& sharding);
+
 // How the tensor lies, or will: what it was told, else how XLA cut it. Null where that is not
 // known, and for tensors that are no whole storage.
 const sharding::Sharding* sharding_of(const at::Tensor& tensor);

@@ -10,6 +10,7 @@
 
 #include "ir/donation.h"
 #include "ir/lowering.h"
+#include "ir/manual.h"
 #include "ir/signature.h"
 #include "lazy/compile_behind.h"
 #include "lazy/data.h"
@@ -177,11 +178,21 @@ std::vector<int64_t> aliases(const ir::Graph& graph, std::span<const ir::Value> 
   return takers;
 }
 
-// What nobody cut, XLA may cut as it sees fit, if the plugin tells how it did.
-ir::Placement with_known_outputs(ir::Placement placement, std::span<const ir::Value> roots) {
-  if (tells_shardings(*Runtime::get().client().plugin())) return placement;
+// What nobody cut, XLA may cut as it sees fit, if the plugin tells how it did. What is a device's
+// piece is one, and nothing else is, whatever lay there before.
+ir::Placement with_known_outputs(ir::Placement placement, const ir::Graph& graph,
+                                 std::span<const ir::Value> roots) {
+  if (!placement.is_partitioned()) return placement;
+  const bool tells = tells_shardings(*Runtime::get().client().plugin());
+  const ir::ManualParts parts(graph, roots, placement);
   for (size_t i = 0; i < placement.outputs.size(); ++i) {
-    if (!placement.outputs[i]) placement.outputs[i] = replicated(roots[i].dims().size());
+    const sharding::Sharding*& cut = placement.outputs[i];
+    const size_t rank = roots[i].dims().size();
+    if (parts.has(roots[i])) {
+      cut = sharding::Sharding::manual(replicated(0)->mesh(), rank);
+    } else if ((!cut && !tells) || (cut && cut->is_manual())) {
+      cut = replicated(rank);
+    }
   }
   return placement;
 }
@@ -208,7 +219,7 @@ class Compilation {
   Compilation(const ir::Graph& graph, std::span<const ir::Value> roots,
               const std::vector<bool>& donated, c10::Device device, const ir::Placement& placement)
       : device_(device),
-        placement_(with_known_outputs(placement, roots)),
+        placement_(with_known_outputs(placement, graph, roots)),
         options_(compile_options(placement)),
         site_(current_site()),
         report_{graph.key,          graph_name(),

@@ -154,7 +154,7 @@ Array place(const at::Tensor& dense, const Sharding* sharding, c10::Device devic
 
 void fetch(const Array& array, const at::Tensor& into) {
   const Sharding* sharding = array.sharding();
-  if (!sharding || sharding->is_replicated()) {
+  if (!sharding || sharding->num_tiles() == 1) {  // of pieces that differ, the first device's
     array.buffer().copy_to_host(into.mutable_data_ptr(), into.nbytes()).wait();
     return;
   }
@@ -166,15 +166,17 @@ void fetch(const Array& array, const at::Tensor& into) {
   }
 }
 
-std::vector<at::Tensor> fetch_shards(const Array& array, at::IntArrayRef sizes,
-                                     at::ScalarType dtype) {
-  std::vector<size_t> all(array.num_shards());
-  std::iota(all.begin(), all.end(), size_t{0});
-  std::vector<at::Tensor> tiles = copy_tiles(array, all, dtype);
+std::vector<at::Tensor> fetch_shards(const Array& array, const std::vector<size_t>& devices,
+                                     at::IntArrayRef sizes, at::ScalarType dtype) {
+  std::vector<at::Tensor> tiles = copy_tiles(array, devices, dtype);
   if (const Sharding* sharding = array.sharding()) {
-    for (size_t p = 0; p < tiles.size(); ++p) {
-      const auto ranges = sharding->ranges({sizes.data(), sizes.size()}, p);
-      tiles[p] = without_padding(tiles[p], ranges).contiguous();
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      if (sharding->is_manual()) {
+        tiles[i] = tiles[i].reshape(sizes);  // one of a stack
+        continue;
+      }
+      const auto ranges = sharding->ranges({sizes.data(), sizes.size()}, devices[i]);
+      tiles[i] = without_padding(tiles[i], ranges).contiguous();
     }
   }
   return tiles;

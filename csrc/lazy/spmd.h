@@ -32,8 +32,8 @@ at::Tensor part_of(const at::Tensor& tensor, const std::vector<sharding::Range>&
 Array place(const at::Tensor& dense, const sharding::Sharding* sharding, c10::Device device);
 // The whole array as a row-major CPU tensor. Blocks. Throws pjrt::Error.
 void fetch(const Array& array, const at::Tensor& into);
-// What each device holds, without padding. Blocks. Throws pjrt::Error.
-std::vector<at::Tensor> fetch_shards(const Array& array, at::IntArrayRef sizes,
-                                     at::ScalarType dtype);
+// What these devices hold, without padding. Blocks. Throws pjrt::Error.
+std::vector<at::Tensor> fetch_shards(const Array& array, const std::vector<size_t>& devices,
+                                     at::IntArrayRef sizes, at::ScalarType dtype);
 
 }  // namespace torch_xla::lazy

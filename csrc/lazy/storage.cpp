@@ -137,7 +137,10 @@ void LazyStorage::exchange(ir::Value& value) {
 
 void LazyStorage::keep_sharding() {
   const DeviceData* old = DeviceData::of(computed(value_));
-  if (old) sharding_ = old->on_host() ? replicated(sizes_.size()) : old->sharding();
+  if (!old) return;
+  const sharding::Sharding* lies = old->sharding();
+  if (lies && lies->is_manual()) return;  // what is written over a device's piece need be none
+  sharding_ = old->on_host() && !lies ? replicated(sizes_.size()) : lies;
 }
 
 const sharding::Sharding* LazyStorage::sharding() {

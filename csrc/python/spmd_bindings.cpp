@@ -1,16 +1,19 @@
 // SPMD mode: shardings, and the tensors that have them.
 
+#include <ATen/ops/mul.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <numeric>
 #include <stdexcept>
 
 #include "lazy/executor.h"
 #include "lazy/launch.h"
+#include "lazy/manual.h"
 #include "lazy/mark_sharding.h"
+#include "lazy/replication.h"
 #include "lazy/runtime.h"
 #include "lazy/spmd.h"
 #include "lazy/storage.h"
-#include "lazy/replication.h"
 #include "lazy/tensor.h"
 #include "python/bindings.h"
 #include "sharding/sharding.h"
@@ -93,25 +96,30 @@ using LocalShards = std::vector<std::pair<at::Tensor, std::string>>;
 
 // What each device holds of a tensor, with the device's name, and how that is cut: nothing for a
 // tensor of one device. Where it is known how the tensor is to lie, what is not computed yet is
-// made so.
-std::pair<LocalShards, std::optional<Sharding>> local_shards(const at::Tensor& tensor) {
+// made so. `distinct`: of devices that hold the same the first only, in the order of tiles.
+std::pair<LocalShards, std::optional<Sharding>> local_shards(const at::Tensor& tensor,
+                                                             bool distinct) {
   ir::Value value = lazy::read(tensor);
   const sharding::Sharding* sharding = lazy::sharding_of(tensor);
-  if (sharding && !lazy::DeviceData::of(value)) {
+  if (sharding && !sharding->is_manual() && !lazy::DeviceData::of(value)) {
     const at::Tensor placed = lazy::make(std::move(value), tensor.scalar_type(), tensor.device());
     lazy::storage_of(placed).set_sharding(sharding);
     lazy::sync(tensor.device());
     value = lazy::storage_of(placed).value();
   }
   const auto data = lazy::materialize(std::move(value), tensor.device());
-  const auto shards = lazy::fetch_shards(data->array(), tensor.sizes(), tensor.scalar_type());
+  const lazy::Array& array = data->array();
+  const sharding::Sharding* lies = array.sharding();
+  std::vector<size_t> wanted(array.num_shards());
+  std::iota(wanted.begin(), wanted.end(), size_t{0});
+  if (distinct && lies && !lies->is_manual()) wanted = lies->holders();
+  const auto shards = lazy::fetch_shards(array, wanted, tensor.sizes(), tensor.scalar_type());
   const auto& devices = lazy::Runtime::get().client().addressable_devices();
   LocalShards result;
   for (size_t i = 0; i < shards.size(); ++i) {
-    result.emplace_back(
-        shards[i], lazy::Runtime::get().device_type() + ":" + std::to_string(devices[i]->id()));
+    result.emplace_back(shards[i], lazy::Runtime::get().device_type() + ":" +
+                                       std::to_string(devices[wanted[i]]->id()));
   }
-  const sharding::Sharding* lies = data->array().sharding();
   return {std::move(result), lies ? std::optional(Sharding{lies}) : std::nullopt};
 }
 
@@ -125,6 +133,10 @@ void load_local_shards(const at::Tensor& tensor, const std::vector<at::Tensor>& 
   }
   lazy::write(tensor, lazy::read(lazy::from_shards(shards, tensor.sizes(), sharding)));
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+at::Tensor scaled(const at::Tensor& tensor, double scale) {
+  return scale == 1 ? tensor : at::mul(tensor, scale);
 }
 
 // The program that ran last, as the compiler left it: a serialized HloModuleProtoWithConfig (the
@@ -179,6 +191,7 @@ void bind_spmd(py::module_& m) {
           "The row-major index of each partition's tile.")
       .def_property_readonly("is_replicated",
                              [](const Sharding& s) { return s.value->is_replicated(); })
+      .def_property_readonly("is_manual", [](const Sharding& s) { return s.value->is_manual(); })
       .def_property_readonly("hlo", [](const Sharding& s) { return s.value->hlo(); })
       .def("ranges", ranges_of, py::arg("sizes"), py::arg("device"))
       .def(
@@ -217,6 +230,7 @@ void bind_spmd(py::module_& m) {
           }));
 
   m.def("_xla_last_program", last_program);
+  m.def("_set_replication_warning", lazy::set_replication_warning, py::arg("bytes"));
   m.def("_xla_use_spmd", lazy::use_spmd, WithoutGil());
   m.def("_xla_is_spmd", lazy::is_spmd);
   m.def(
@@ -230,17 +244,49 @@ void bind_spmd(py::module_& m) {
       },
       WithoutGil());
   m.def("_xla_clear_sharding", lazy::clear_sharding, WithoutGil());
-  m.def("_set_replication_warning", lazy::set_replication_warning, py::arg("bytes"));
   m.def(
       "_xla_constrain_sharding",
       [](const at::Tensor& tensor, const Sharding& s) {
         return lazy::constrained(tensor, s.value);
       },
       WithoutGil());
+  m.def(
+      "_spmd_full_to_shard_shape",
+      [](const at::Tensor& tensor, const std::optional<Sharding>& s) {
+        const sharding::Sharding* cut = s ? s->value : lazy::sharding_of(tensor);
+        TORCH_CHECK(cut, "enable_manual_sharding: it is not known how the tensor is cut");
+        return lazy::enter_manual(tensor, cut);
+      },
+      py::arg("tensor"), py::arg("sharding") = py::none(), WithoutGil());
+  m.def(
+      "_spmd_shard_to_full_shape",
+      [](const at::Tensor& tensor, const Sharding& s, const std::vector<int64_t>& sizes,
+         const py::object&) { return lazy::leave_manual(tensor, sizes, s.value); },
+      py::arg("tensor"), py::arg("sharding"), py::arg("sizes"), py::arg("dtype") = py::none());
+  m.def("_mark_manual_sharding", lazy::mark_manual, WithoutGil());
+  m.def(
+      "_xla_spmd_all_reduce",
+      [](const std::string& type, const at::Tensor& piece, double scale,
+         lazy::DeviceGroups groups) {
+        return scaled(lazy::reduce_manual(type, piece, std::move(groups)), scale);
+      },
+      py::arg("reduce_type"), py::arg("tensor"), py::arg("scale"), py::arg("groups"), WithoutGil());
+  m.def(
+      "_xla_spmd_reduce_scatter",
+      [](const std::string& type, const at::Tensor& piece, double scale, int64_t dim,
+         int64_t shards, lazy::DeviceGroups groups) {
+        return scaled(lazy::reduce_scatter_manual(type, piece, dim, shards, std::move(groups)),
+                      scale);
+      },
+      py::arg("reduce_type"), py::arg("tensor"), py::arg("scale"), py::arg("scatter_dim"),
+      py::arg("shard_count"), py::arg("groups"), WithoutGil());
+  m.def("_xla_spmd_all_gather", lazy::gather_manual, py::arg("tensor"), py::arg("dim"),
+        py::arg("groups"), WithoutGil());
   m.def("_xla_get_sharding", sharding_of, WithoutGil());
   m.def("_get_xla_sharding_spec", spec_of, WithoutGil());
   m.def("_get_xla_sharding_specs", specs_of, WithoutGil());
-  m.def("_xla_local_shards", local_shards, WithoutGil());
+  m.def("_xla_local_shards", local_shards, py::arg("tensor"), py::arg("distinct") = false,
+        WithoutGil());
   m.def("_xla_load_local_shards", load_local_shards, WithoutGil());
   m.def(
       "_xla_tensor_from_shards",

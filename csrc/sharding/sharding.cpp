@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "sharding/product.h"
@@ -16,11 +17,11 @@ namespace {
 using Parts = std::vector<AxisPart>;
 
 // Equal tilings get equal numbers.
-uint64_t layout_number(const Dims& tiles, const std::vector<int64_t>& tile_of) {
+uint64_t layout_number(const Dims& tiles, const std::vector<int64_t>& tile_of, bool is_manual) {
   static std::mutex mutex;
-  static auto* numbers = new std::map<std::pair<Dims, std::vector<int64_t>>, uint64_t>;
+  static auto* numbers = new std::map<std::tuple<Dims, std::vector<int64_t>, bool>, uint64_t>;
   std::lock_guard lock(mutex);
-  return numbers->emplace(std::pair(tiles, tile_of), numbers->size() + 1).first->second;
+  return numbers->emplace(std::tuple(tiles, tile_of, is_manual), numbers->size() + 1).first->second;
 }
 
 // Partitions grouped by tile, in the order of tiles.
@@ -157,8 +158,8 @@ void check(const Mesh& mesh, const std::vector<Parts>& dims) {
 
 }  // namespace
 
-Sharding::Sharding(const Mesh* mesh, std::vector<Parts> dims)
-    : mesh_(mesh), dims_(std::move(dims)), tile_of_(mesh->devices().size()) {
+Sharding::Sharding(const Mesh* mesh, std::vector<Parts> dims, bool is_manual)
+    : mesh_(mesh), dims_(std::move(dims)), tile_of_(mesh->devices().size()), is_manual_(is_manual) {
   for (const Parts& parts : dims_) {
     tiles_.push_back(1);
     for (const AxisPart& part : parts) tiles_.back() *= part.size;
@@ -176,8 +177,8 @@ Sharding::Sharding(const Mesh* mesh, std::vector<Parts> dims)
   for (const auto& group : groups(tile_of_, num_tiles_)) {
     holders_.push_back(static_cast<size_t>(group.front()));
   }
-  layout_ = layout_number(tiles_, tile_of_);
-  hlo_ = hlo_text(tiles_, tile_of_, num_tiles_);
+  layout_ = layout_number(tiles_, tile_of_, is_manual_);
+  hlo_ = is_manual_ ? "{manual}" : hlo_text(tiles_, tile_of_, num_tiles_);
 }
 
 const Sharding* Sharding::get(const Mesh* mesh, std::vector<Parts> dims) {
@@ -185,7 +186,11 @@ const Sharding* Sharding::get(const Mesh* mesh, std::vector<Parts> dims) {
   for (Parts& parts : dims)
     std::erase_if(parts, [](const AxisPart& part) { return part.size == 1; });
   check(*mesh, dims);
-  std::vector<int64_t> key;
+  return unique(mesh, std::move(dims), /*is_manual=*/false);
+}
+
+const Sharding* Sharding::unique(const Mesh* mesh, std::vector<Parts> dims, bool is_manual) {
+  std::vector<int64_t> key = {is_manual};
   for (const Parts& parts : dims) {
     key.push_back(static_cast<int64_t>(parts.size()));
     for (const AxisPart& part : parts) {
@@ -197,12 +202,16 @@ const Sharding* Sharding::get(const Mesh* mesh, std::vector<Parts> dims) {
       new std::map<std::pair<const Mesh*, std::vector<int64_t>>, std::unique_ptr<const Sharding>>;
   std::lock_guard lock(mutex);
   auto& sharding = (*shardings)[{mesh, std::move(key)}];
-  if (!sharding) sharding.reset(new Sharding(mesh, std::move(dims)));
+  if (!sharding) sharding.reset(new Sharding(mesh, std::move(dims), is_manual));
   return sharding.get();
 }
 
 const Sharding* Sharding::replicated(const Mesh* mesh, size_t rank) {
   return get(mesh, std::vector<Parts>(rank));
+}
+
+const Sharding* Sharding::manual(const Mesh* mesh, size_t rank) {
+  return unique(mesh, std::vector<Parts>(rank), /*is_manual=*/true);
 }
 
 const Sharding* Sharding::of_tiles(const Mesh* mesh, Dims tiles, std::vector<int64_t> tile_of) {

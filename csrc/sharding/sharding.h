@@ -33,6 +33,9 @@ class Sharding {
   static const Sharding* get(const Mesh* mesh, std::vector<std::vector<AxisPart>> dims);
   // The whole array on each device.
   static const Sharding* replicated(const Mesh* mesh, size_t rank);
+  // One array on each device, and not the same one: what a part of a program computes that is
+  // written for one device. `rank` is that of these arrays. As tiles go it is whole everywhere.
+  static const Sharding* manual(const Mesh* mesh, size_t rank);
   // From tiles: dimension d is cut into `tiles[d]`, and `tile_of[p]` is the row-major index of the
   // tile that partition p holds. In the axes of `mesh` where they can say it, else of a mesh of its
   // own. Throws std::invalid_argument if the numbers do not fit, or not all tiles are held alike.
@@ -45,7 +48,8 @@ class Sharding {
 
   const Dims& tiles() const { return tiles_; }
   const std::vector<int64_t>& tile_of() const { return tile_of_; }
-  bool is_replicated() const { return num_tiles_ == 1; }
+  bool is_replicated() const { return num_tiles_ == 1 && !is_manual_; }
+  bool is_manual() const { return is_manual_; }
   int64_t num_tiles() const { return num_tiles_; }
   // Equal for shardings that put the same parts on the same devices, in whatever mesh they are
   // said. Differs from process to process.
@@ -61,11 +65,13 @@ class Sharding {
   // Shardy's text, with a name for the mesh: #sdy.sharding<@mesh, [{"x"}, {}]>. All dimensions are
   // closed: propagation may cut no further.
   std::string shardy(const std::string& mesh_name) const;
-  // XLA's: {replicated}, {devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}.
+  // XLA's: {replicated}, {devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}, {manual}.
   const std::string& hlo() const { return hlo_; }
 
  private:
-  Sharding(const Mesh* mesh, std::vector<std::vector<AxisPart>> dims);
+  Sharding(const Mesh* mesh, std::vector<std::vector<AxisPart>> dims, bool is_manual = false);
+  static const Sharding* unique(const Mesh* mesh, std::vector<std::vector<AxisPart>> dims,
+                                bool is_manual);
 
   const Mesh* mesh_;
   std::vector<std::vector<AxisPart>> dims_;
@@ -73,6 +79,7 @@ class Sharding {
   std::vector<int64_t> tile_of_;  // by partition
   std::vector<size_t> holders_;
   int64_t num_tiles_ = 1;
+  const bool is_manual_;
   uint64_t layout_ = 0;
   std::string hlo_;
 };

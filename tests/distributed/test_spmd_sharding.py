@@ -454,19 +454,6 @@ def test_shard_as(cut):
         xs.shard_as(cut, on_xla(8))
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda t: xs._mark_manual_sharding(t),
-        lambda t: xs.enable_manual_sharding(t, ("data", None)),
-        lambda t: xs.disable_manual_sharding(t, ("data", None), (8, 8)),
-    ],
-)
-def test_manual_sharding_is_refused(cut, call):
-    with pytest.raises(NotImplementedError, match="mark_sharding"):
-        call(cut)
-
-
 # --- Linear layers --------------------------------------------------------------------------------
 
 
@@ -556,3 +543,52 @@ def test_compiled_functions_run_over_the_mesh():
     y.sum().backward()
     torch_xla.sync()
     torch.testing.assert_close(model.bias.grad.cpu(), torch.full((8,), 8.0))
+def test_marks_in_compiled_functions():
+    def model(x, w):
+        y = xs.mark_sharding_with_gradients(x @ w, MESH, ("data", "model"))
+        return torch.tanh(y)
+
+    compiled = torch.compile(model, backend="openxla", fullgraph=True)
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    tensors = [t.clone().to("xla").requires_grad_() for t in (x, w)]
+    references = [t.clone().requires_grad_() for t in (x, w)]
+    for _ in range(3):
+        y = compiled(*tensors)
+    y.sum().backward()
+    expected = torch.tanh(references[0] @ references[1])
+    expected.sum().backward()
+    torch.testing.assert_close(y.cpu(), expected, rtol=1e-5, atol=1e-5)
+    for got, want in zip(tensors, references, strict=True):
+        torch.testing.assert_close(got.grad.cpu(), want.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_marks_in_place_break_the_graph_and_are_kept():
+    @torch.compile(backend="openxla")
+    def model(x, w):
+        y = x @ w
+        xs.mark_sharding(y, MESH, ("data", "model"))
+        return torch.tanh(y)
+
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    for _ in range(3):
+        y = model(x.to("xla"), w.to("xla"))
+        torch.testing.assert_close(y.cpu(), torch.tanh(x @ w), rtol=1e-5, atol=1e-5)
+
+
+def test_the_operator_of_graphs(cut):
+    mark = torch.ops.xla.dynamo_mark_sharding
+    words = (list(range(8)), [2, 4], "('data', 'model')", "('data', 'model')")
+    marked = mark(cut, *words)
+    assert spec_of(marked) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    torch.testing.assert_close(marked.cpu(), cut.cpu())
+    assert torch.equal(mark(torch.ones(2), *words), torch.ones(2))
+    same = torch.ops.xla.aot_mark_sharding(cut, str(MESH), "(None, 'data')")
+    assert spec_of(same) == str(MESH.get_op_sharding((None, "data")))
+    fake = xs.xla_sharding.aot_mark_sharding_fake(torch.empty(2, 3, device="meta"), "", "")
+    assert fake.shape == (2, 3)
+    with pytest.raises(ValueError, match="no text of a partition spec: 'data,'"):
+        mark(cut, *words[:3], "data,")
+    with pytest.raises(ValueError, match="no axis 'rows'"):
+        mark(cut, *words[:3], "('rows', None)")
+
+

@@ -203,6 +203,25 @@ def test_marks_on_one_device(run_python):
 
 
 def test_steps_recorded_before_are_traced_again(run_python):
+def test_manual_parts_on_one_device(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        xr.use_spmd()
+        mesh = xs.get_1d_mesh("x")
+        x = torch.arange(4.0).to("xla").requires_grad_()
+        piece = xs.manual_all_reduce(xs.enable_manual_sharding(x, ("x",), mesh), "x", mesh)
+        piece = xs.manual_all_gather(xs.manual_reduce_scatter(piece, "x", 0, mesh), "x", 0, mesh)
+        y = xs.disable_manual_sharding(piece * piece, ("x",), (4,), mesh)
+        y.sum().backward()
+        print(y.tolist(), x.grad.tolist())
+        """,
+        CPU_NUM_DEVICES="1",
+    )
+    assert out.splitlines() == ["[0.0, 1.0, 4.0, 9.0] [0.0, 2.0, 4.0, 6.0]"]
+
+
     out = run_ok(
         run_python,
         """

@@ -226,7 +226,7 @@ def local_shards(t: torch.Tensor) -> list[XLAShard]:
     for number, (data, device) in enumerate(parts):
         indices: EllipsisType | list[slice] = Ellipsis
         replica = number
-        if sharding is not None:
+        if sharding is not None and not sharding.is_manual:
             tile = sharding.tile_of[number]
             replica = sharding.tile_of[:number].count(tile)
             if not sharding.is_replicated:
@@ -254,6 +254,8 @@ def sharding_type(t: torch.Tensor) -> ShardingType:
     sharding = _XLAC._xla_get_sharding(t)
     if sharding is None:
         return ShardingType.UNKNOWN
+    if sharding.is_manual:
+        return ShardingType.MANUAL
     if sharding.is_replicated:
         return ShardingType.REPLICATED
     tiles = len(set(sharding.tile_of))

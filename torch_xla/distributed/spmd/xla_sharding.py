@@ -14,7 +14,6 @@ go between devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,12 +23,21 @@ from torch.utils import _pytree as pytree
 
 from torch_xla import runtime
 from torch_xla._extension import _XLAC
+from torch_xla._internal import custom_kernel  # noqa: F401
 from torch_xla.core.xla_model import optimization_barrier_
 from torch_xla.distributed.spmd.linear import (
     EinsumLinear,
     XLAPatchedLinear,
     apply_xla_patch_to_nn_linear,
     xla_patched_nn_linear_forward,
+)
+from torch_xla.distributed.spmd.manual import (
+    annotate_manual_sharding,
+    disable_manual_sharding,
+    enable_manual_sharding,
+    manual_all_gather,
+    manual_all_reduce,
+    manual_reduce_scatter,
 )
 from torch_xla.distributed.spmd.mesh import (
     HybridMesh,
@@ -58,6 +66,8 @@ __all__ = [
     "XLAPatchedLinear",
     "XLAShardedTensor",
     "annotate_custom_sharding",
+    "annotate_manual_sharding",
+    "aot_mark_sharding_fake",
     "apply_backward_optimization_barrier",
     "apply_xla_patch_to_nn_linear",
     "clear_sharding",
@@ -65,6 +75,9 @@ __all__ = [
     "enable_manual_sharding",
     "get_1d_mesh",
     "get_global_mesh",
+    "manual_all_gather",
+    "manual_all_reduce",
+    "manual_reduce_scatter",
     "mark_sharding",
     "mark_sharding_with_gradients",
     "set_global_mesh",
@@ -77,6 +90,8 @@ __all__ = [
 
 PyTreeA = TypeVar("PyTreeA")
 PyTreeB = TypeVar("PyTreeB")
+
+_mark_manual_sharding = annotate_manual_sharding
 
 
 # --- One tensor ---
@@ -165,9 +180,23 @@ def mark_sharding_with_gradients(
     """A tensor equal to `t` that is cut as told at this point of the program, as is its gradient.
 
     For what a model computes on the way; `t` itself is left alone. Arguments and errors as for
-    `mark_sharding`.
+    `mark_sharding`. In a function that `torch.compile` traces it is part of the graph, which
+    `mark_sharding` breaks.
     """
+    if torch.compiler.is_compiling():
+        return torch.ops.xla.aot_mark_sharding(t, *_in_words(mesh, partition_spec))
     return MarkShardingFunction.apply(unwrap_sharded_tensor(t), mesh, partition_spec)
+
+
+@torch.compiler.assume_constant_result
+def _in_words(mesh: Mesh, partition_spec: PartitionSpec) -> tuple[str, str]:
+    """As `torch.ops.xla.aot_mark_sharding` takes them."""
+    return str(mesh), str(partition_spec)
+
+
+def aot_mark_sharding_fake(t: torch.Tensor, mesh: str, partition_spec: str) -> torch.Tensor:
+    """What `torch.ops.xla.aot_mark_sharding` gives for a tensor without contents."""
+    return torch.empty_like(t)
 
 
 def shard_as(a: PyTreeA, b: PyTreeB) -> tuple[PyTreeA, PyTreeB]:
@@ -210,48 +239,6 @@ class _Constrain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _XLAC._xla_constrain_sharding(grad, ctx.sharding), None
-
-
-# --- Programs that cut by hand ---
-
-_NO_MANUAL = (
-    "{}: a part of the program that is written for one device's part of each tensor is not "
-    "supported yet; mark_sharding leaves the cutting to XLA"
-)
-
-
-def _mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
-    """Marks a tensor as cut by the program itself.
-
-    Raises:
-        NotImplementedError: always.
-    """
-    raise NotImplementedError(_NO_MANUAL.format("_mark_manual_sharding"))
-
-
-def enable_manual_sharding(
-    t: torch.Tensor, partition_spec: PartitionSpec, mesh: Mesh | None = None
-) -> XLAShardedTensor:
-    """The part of `t` that is on the device at hand.
-
-    Raises:
-        NotImplementedError: always.
-    """
-    raise NotImplementedError(_NO_MANUAL.format("enable_manual_sharding"))
-
-
-def disable_manual_sharding(
-    t: torch.Tensor,
-    partition_spec: PartitionSpec,
-    full_shape: Sequence[int],
-    mesh: Mesh | None = None,
-) -> XLAShardedTensor:
-    """The whole tensor of which `t` is the part on the device at hand.
-
-    Raises:
-        NotImplementedError: always.
-    """
-    raise NotImplementedError(_NO_MANUAL.format("disable_manual_sharding"))
 
 
 # --- Wrapping ---

@@ -68,11 +68,13 @@ class CpuShards:
         sharding = _XLAC._xla_get_sharding(tensor)
         if sharding is None or sharding.is_replicated:
             return cls(tensor.shape, {(0,) * tensor.dim(): tensor.detach().cpu()})
-        held, sharding = _XLAC._xla_local_shards(tensor.detach())
+        held, sharding = _XLAC._xla_local_shards(tensor.detach(), distinct=True)
+        tile_of, all_ranges = sharding.tile_of, _ranges(tensor, sharding)
         parts = {}
-        for ranges, (shard, _) in zip(_ranges(tensor, sharding), held, strict=True):
+        for tile, (shard, _) in enumerate(held):
+            ranges = all_ranges[tile_of.index(tile)]
             if not (tensor.numel() and _is_empty(ranges)):
-                parts.setdefault(_offsets(ranges), shard)
+                parts[_offsets(ranges)] = shard
         return cls(tensor.shape, parts)
 
 
