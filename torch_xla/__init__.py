@@ -27,7 +27,7 @@ from torch_xla._api import (
     sync,
 )
 from torch_xla._extension import _XLAC
-from torch_xla._internal import dynamo, optimizers
+from torch_xla._internal import dynamo, optimizers, tensor_parallel
 from torch_xla.version import __version__
 
 _settings.apply()
@@ -35,6 +35,7 @@ _xla_module.register()
 _serialization.register()
 optimizers.register()
 dynamo.register()
+tensor_parallel.register()
 
 from torch_xla import core, debug, distributed, experimental, runtime, utils  # noqa: E402
 from torch_xla.core import xla_model  # noqa: E402, F401

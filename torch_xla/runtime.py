@@ -102,7 +102,7 @@ def runtime_device_attributes(device: torch.device | str) -> dict[str, Any]:
 
 
 def global_runtime_device_attributes() -> list[dict[str, Any]]:
-    """The same for the devices of all processes."""
+    """The same for the devices of all processes, with the process of each (`process_index`)."""
     return _XLAC._xla_get_all_device_attributes()
 
 

@@ -89,6 +89,7 @@ std::vector<std::string> torch_devices() {
 }
 
 std::vector<std::string> all_devices() { return names_of(Runtime::get().client().devices()); }
+    entry["process_index"] = device->process_index();
 
 py::dict attributes_of(const std::string& name) {
   pjrt::Device* device = nullptr;

@@ -127,6 +127,57 @@ def test_shardings_of_specs():
     assert [sharding.ranges([5, 2], d) for d in (0, 2)] == [[(0, 3), (0, 2)], [(3, 5), (0, 2)]]
 
 
+def devices_told(monkeypatch, attributes):
+    monkeypatch.setattr(
+        "torch_xla.distributed.spmd.mesh.runtime.global_runtime_device_attributes",
+        lambda: attributes,
+    )
+
+
+def test_hybrid_meshes_by_slice(monkeypatch):
+    # Two slices of 2x2 chips, told in no order.
+    attributes = [
+        {"slice_index": s, "coords": (x, y, 0), "core_on_chip": 0, "process_index": 0}
+        for x in (1, 0)
+        for s in (1, 0)
+        for y in (0, 1)
+    ]
+    devices_told(monkeypatch, attributes)
+    mesh = xs.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(2, 1), axis_names=("x", "y"))
+    assert mesh.shape() == {"x": 4, "y": 2}
+    places = [attributes[d] for d in mesh.get_logical_mesh().reshape(-1)]
+    assert [p["slice_index"] for p in places] == [0] * 4 + [1] * 4
+    assert [p["coords"][:2] for p in places[:4]] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    # An axis that is 1 between slices stays in one.
+    mesh = xs.HybridMesh(ici_mesh_shape=(1, 4), dcn_mesh_shape=(2, 1))
+    for devices in mesh.get_logical_mesh():
+        assert len({attributes[d]["slice_index"] for d in devices}) == 1
+    with pytest.raises(ValueError, match="there are 2 slices, dcn_mesh_shape has places for 4"):
+        xs.HybridMesh(ici_mesh_shape=(2,), dcn_mesh_shape=(4,))
+    with pytest.raises(ValueError, match="a slice has 4 devices"):
+        xs.HybridMesh(ici_mesh_shape=(2,), dcn_mesh_shape=(2,))
+
+
+def test_hybrid_meshes_by_process(monkeypatch):
+    attributes = [{"process_index": n % 2, "name": f"CUDA:{n}"} for n in range(8)]
+    devices_told(monkeypatch, attributes)
+    mesh = xs.HybridMesh(ici_mesh_shape=(1, 4), dcn_mesh_shape=(2, 1))
+    assert mesh.get_logical_mesh().tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    # One slice over two processes: by processes.
+    devices_told(monkeypatch, [{"slice_index": 0, **a} for a in attributes])
+    assert xs.HybridMesh(ici_mesh_shape=(1, 4), dcn_mesh_shape=(2, 1)) == mesh
+
+
+def test_hybrid_meshes_where_nobody_tells(monkeypatch):
+    devices_told(monkeypatch, [{"process_index": 0}] * 8)
+    mesh = xs.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(1, 2))
+    assert mesh.get_logical_mesh().tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    with pytest.raises(ValueError, match="8 devices are not 3 equal slices"):
+        xs.HybridMesh(ici_mesh_shape=(2,), dcn_mesh_shape=(3,))
+    with pytest.raises(ValueError, match="differ in length"):
+        xs.HybridMesh(ici_mesh_shape=(8,), dcn_mesh_shape=(1, 1))
+
+
 def test_the_global_mesh():
     assert xs.get_global_mesh() is None
     xs.set_global_mesh(MESH)

@@ -16,8 +16,13 @@ from typing import Any
 
 def register() -> None:
     """Sets what happens after Dynamo is imported, or does it when that has happened."""
+    after_import(_THEN)
+
+
+def after_import(then_do: dict[str, Callable[[ModuleType], None]]) -> None:
+    """Calls functions with modules by their names, once these are imported."""
     waiting = {}
-    for name, then in _THEN.items():
+    for name, then in then_do.items():
         if name in sys.modules:
             then(sys.modules[name])
         else:

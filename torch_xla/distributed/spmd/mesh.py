@@ -43,6 +43,8 @@ class Mesh:
     device_ids: np.ndarray
     mesh_shape: tuple[int, ...]
     axis_names: tuple[str, ...] | None
+    device_type = "xla"  # to functions of torch.distributed.tensor
+    __iter__ = None  # mesh[0] is an axis, and a mesh no list of them
 
     def __init__(
         self,
@@ -93,6 +95,19 @@ class Mesh:
     def get_logical_mesh(self) -> np.ndarray:
         """The devices' numbers, as an array of the grid's shape."""
         return self.device_ids.reshape(self.mesh_shape)
+
+    def __getitem__(self, axes: int | str | Sequence[int | str]) -> MeshAxes:
+        """Some of the axes, for functions of `torch.distributed.tensor` that work along these.
+
+        Raises:
+            ValueError: if the mesh has no such axis, or one is named twice.
+
+        >>> Mesh(range(8), (2, 4), ("data", "model"))["model"]
+        MeshAxes(axes=('model',), of Mesh((2, 4), ('data', 'model')))
+        """
+        spec = ((axes,) if isinstance(axes, int | str) else tuple(axes),)
+        self.get_op_sharding(spec)  # which refuses what is no axis, or there twice
+        return MeshAxes(self, tuple(self._axes_of(spec[0], spec)))
 
     def get_axis_name_idx(self, name: str) -> int | None:
         """Number of an axis, or None if there is no such name."""
@@ -205,6 +220,30 @@ class Mesh:
         return Mesh(*arguments)
 
 
+class MeshAxes:
+    """Some axes of a mesh: `mesh["model"]`. Along the others everything is the same."""
+
+    device_type = "xla"
+
+    def __init__(self, mesh: Mesh, axes: tuple[int, ...]) -> None:
+        self.whole = mesh
+        self.axes = axes  # by number
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.axes)
+
+    def size(self) -> int:
+        """Number of places along them."""
+        return math.prod(self.whole.mesh_shape[axis] for axis in self.axes)
+
+    def __repr__(self) -> str:
+        names = tuple(self.whole._name_of(axis) for axis in self.axes)
+        mesh = self.whole
+        return f"MeshAxes(axes={names}, of Mesh({mesh.mesh_shape}, {mesh.axis_names}))"
+
+
 class HybridMesh(Mesh):
     """A mesh over several slices of a pod: fast links (ICI) inside, a slow network (DCN) between.
 
@@ -216,7 +255,8 @@ class HybridMesh(Mesh):
         dcn_mesh_shape: the grid of slices; of one slice by default.
         axis_names: as for `Mesh`.
 
-    Slices are those that the plugin tells of (attribute `slice_index`). Where it tells of none, as
+    Slices are those that the plugin tells of (attribute `slice_index`); else the processes that
+    drive the devices (`process_index`), where there are several. Where neither tells them apart, as
     on CPU, devices are slices of equal size in the order of their numbers.
 
     Raises:
@@ -254,25 +294,43 @@ class HybridMesh(Mesh):
 def _slices(count: int) -> list[list[int]]:
     """Numbers of the devices of each slice, neighbours next to each other."""
     attributes = runtime.global_runtime_device_attributes()
-    if any("slice_index" not in device for device in attributes):
-        size, rest = divmod(len(attributes), count)
-        if rest:
-            raise ValueError(f"HybridMesh: {len(attributes)} devices are not {count} equal slices")
-        return [list(range(i * size, (i + 1) * size)) for i in range(count)]
     slices: dict[int, list[int]] = {}
-    for number, device in enumerate(attributes):
-        slices.setdefault(device["slice_index"], []).append(number)
+    for number, index in enumerate(_slice_indices(attributes)):
+        slices.setdefault(index, []).append(number)
+    if len(slices) == 1:
+        # Nobody tells of slices, or there is one, which may be used as several.
+        (devices,) = slices.values()
+        size, rest = divmod(len(devices), count)
+        if rest:
+            raise ValueError(f"HybridMesh: {len(devices)} devices are not {count} equal slices")
+        devices = _neighbours(devices, attributes)
+        return [devices[i * size : (i + 1) * size] for i in range(count)]
     if len(slices) != count:
         raise ValueError(
             f"HybridMesh: there are {len(slices)} slices, dcn_mesh_shape has places for {count}"
         )
+
+    return [_neighbours(slices[index], attributes) for index in sorted(slices)]
+
+
+def _slice_indices(attributes: list[dict[str, Any]]) -> list[int]:
+    """For each device the slice, or process, that it is of; 0 for all where nobody tells."""
+    for name in ("slice_index", "process_index"):
+        indices = [device.get(name) for device in attributes]
+        if None not in indices and len(set(indices)) > 1:
+            return indices
+    return [0] * len(attributes)
+
+
+def _neighbours(devices: list[int], attributes: list[dict[str, Any]]) -> list[int]:
+    """The same, in the order of their places in the grid of chips, the last axis slowest."""
 
     def place(number: int) -> tuple[Any, ...]:
         device = attributes[number]
         coordinates = tuple(device.get("coords", ()))
         return (*reversed(coordinates), device.get("core_on_chip", 0), number)
 
-    return [sorted(slices[index], key=place) for index in sorted(slices)]
+    return sorted(devices, key=place)
 
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:
