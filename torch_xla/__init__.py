@@ -40,6 +40,8 @@ tensor_parallel.register()
 from torch_xla import core, debug, distributed, experimental, runtime, utils  # noqa: E402
 from torch_xla.core import xla_model  # noqa: E402, F401
 
+_settings.apply_mode()
+
 __all__ = [
     "_XLAC",
     "__version__",

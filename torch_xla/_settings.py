@@ -27,6 +27,7 @@ needs whole on each device; 0: never | 64 |
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -49,10 +50,10 @@ def apply() -> None:
     _XLAC._set_cache_capacity(getenv_as("XLA_COMPILATION_CACHE_SIZE", int, 2048))
     _XLAC._set_cpu_kernels("faster" if check_env_flag("TORCH_XLA_CPU_KERNELS", "1") else "never")
     _XLAC._set_check_values(check_env_flag("TORCH_XLA_CHECK_VALUES", "1"))
-    persistent_cache.configure(
     _XLAC._set_replication_warning(
         int(getenv_as("TORCH_XLA_WARN_REPLICATED_MIB", float, 64) * 2**20)
     )
+    persistent_cache.configure(
         check_env_flag("TORCH_XLA_PERSISTENT_CACHE", "1"),
         getenv_as("XLA_PERSISTENT_CACHE_PATH", str, ""),
         check_env_flag("XLA_PERSISTENT_CACHE_READ_ONLY"),
@@ -67,6 +68,16 @@ def apply() -> None:
     if check_env_flag("TORCH_XLA_CHECK_SHAPES"):
         check_shapes().__enter__()  # for good, in the thread that imports, and its backwards
     atexit.register(_finish)
+
+
+def apply_mode() -> None:
+    """`XLA_USE_SPMD`, which loads the plugin.
+
+    Processes that this one starts, such as the workers of a DataLoader, see the same environment
+    and want no device.
+    """
+    if check_env_flag("XLA_USE_SPMD") and multiprocessing.parent_process() is None:
+        _XLAC._xla_use_spmd()
 
 
 def _finish() -> None:

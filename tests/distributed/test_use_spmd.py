@@ -149,6 +149,26 @@ def test_one_device_is_a_mesh_too(run_python):
     assert out == "[0.0, 2.0, 4.0] [0.0, 1.0, 2.0] Ellipsis 0\n"
 
 
+@pytest.mark.parametrize("flag, on", [("1", True), ("0", False)])
+def test_the_environment_turns_it_on(run_python, flag, on):
+    out = run_ok(
+        run_python,
+        """
+        import multiprocessing
+        import torch_xla.runtime as xr
+
+        print("here", xr.is_spmd(), flush=True)
+        child = "import torch_xla._extension as e; print('child', e._XLAC._xla_is_spmd())"
+        worker = multiprocessing.get_context("spawn").Process(target=exec, args=(child,))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+        """,
+        XLA_USE_SPMD=flag,
+    )
+    assert out.splitlines() == [f"here {on}", "child False"]
+
+
 @pytest.mark.parametrize(
     "shapes, grid",
     [
@@ -183,6 +203,25 @@ def test_hybrid_meshes(run_python, shapes, grid):
     assert out.splitlines() == [str(grid), *["ValueError"] * 3]
 
 
+def test_manual_parts_on_one_device(run_python):
+    out = run_ok(
+        run_python,
+        """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        xr.use_spmd()
+        mesh = xs.get_1d_mesh("x")
+        x = torch.arange(4.0).to("xla").requires_grad_()
+        piece = xs.manual_all_reduce(xs.enable_manual_sharding(x, ("x",), mesh), "x", mesh)
+        piece = xs.manual_all_gather(xs.manual_reduce_scatter(piece, "x", 0, mesh), "x", 0, mesh)
+        y = xs.disable_manual_sharding(piece * piece, ("x",), (4,), mesh)
+        y.sum().backward()
+        print(y.tolist(), x.grad.tolist())
+        """,
+        CPU_NUM_DEVICES="1",
+    )
+    assert out.splitlines() == ["[0.0, 1.0, 4.0, 9.0] [0.0, 2.0, 4.0, 6.0]"]
+
+
 def test_marks_on_one_device(run_python):
     out = run_ok(
         run_python,
@@ -203,25 +242,6 @@ def test_marks_on_one_device(run_python):
 
 
 def test_steps_recorded_before_are_traced_again(run_python):
-def test_manual_parts_on_one_device(run_python):
-    out = run_ok(
-        run_python,
-        """
-        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
-        xr.use_spmd()
-        mesh = xs.get_1d_mesh("x")
-        x = torch.arange(4.0).to("xla").requires_grad_()
-        piece = xs.manual_all_reduce(xs.enable_manual_sharding(x, ("x",), mesh), "x", mesh)
-        piece = xs.manual_all_gather(xs.manual_reduce_scatter(piece, "x", 0, mesh), "x", 0, mesh)
-        y = xs.disable_manual_sharding(piece * piece, ("x",), (4,), mesh)
-        y.sum().backward()
-        print(y.tolist(), x.grad.tolist())
-        """,
-        CPU_NUM_DEVICES="1",
-    )
-    assert out.splitlines() == ["[0.0, 1.0, 4.0, 9.0] [0.0, 2.0, 4.0, 6.0]"]
-
-
     out = run_ok(
         run_python,
         """
