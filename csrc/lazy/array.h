@@ -31,7 +31,13 @@ class Array {
   std::unique_ptr<pjrt::Buffer> release() { return std::move(first_); }
   // On each device.
   size_t bytes() const { return first_->host_bytes(); }
-  bool is_deleted() const { return first_->is_deleted(); }
+  // Whether what any device has of it is gone.
+  bool is_deleted() const {
+    for (size_t i = 0; i < num_shards(); ++i) {
+      if (shard(i).is_deleted()) return true;
+    }
+    return false;
+  }
   // Blocks until the contents are there. Throws pjrt::Error if they cannot be made.
   void wait() const {
     for (size_t i = 0; i < num_shards(); ++i) shard(i).ready().wait();

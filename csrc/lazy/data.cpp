@@ -29,6 +29,12 @@ std::string human(int64_t bytes) {
   return text.str();
 }
 
+// Of what brings data to the devices.
+std::mutex& place_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
 std::string shape_of(const pjrt::Buffer& buffer) {
   std::ostringstream text;
   text << stablehlo::hlo_name(element_type(buffer.type())) << '[';
@@ -164,9 +170,13 @@ void DeviceData::each(c10::DeviceIndex device, const std::function<void(DeviceDa
   }
 }
 
+DeviceData::Place DeviceData::place_of_host() {
+  std::lock_guard lock(place_mutex());
+  return on_host() ? place_ : Place();
+}
+
 bool DeviceData::place(const sharding::Sharding* sharding) {
-  static auto* mutex = new std::mutex;
-  std::lock_guard lock(*mutex);
+  std::lock_guard lock(place_mutex());
   if (!on_host()) return false;
   fulfil(place_(sharding));
   place_ = nullptr;

@@ -42,6 +42,8 @@ class DeviceData final : public ir::Payload {
   void fulfil(Array array);
   // Cuts data that is still on the host. Returns false for all other data, as it is.
   bool place(const sharding::Sharding* sharding);
+  // What brings data to the devices that is on the host yet; empty for all other data.
+  Place place_of_host();
   // How it is cut, known before the array is there; null for data that is on the host yet, and
   // outside SPMD mode.
   const sharding::Sharding* sharding() const { return sharding_.load(std::memory_order_acquire); }

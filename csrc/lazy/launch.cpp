@@ -134,7 +134,9 @@ void wait_launched(c10::Device device) {
 // is over by then.
 void keep_memory_small(c10::Device device) {
   if (!Runtime::get().is_cpu()) return;
-  if (!host_memory::is_scarce(live_bytes(device.index()).now)) return;
+  // In SPMD mode the account is that of one device, and all of them are the host's.
+  const int64_t live = live_bytes(device.index()).now * static_cast<int64_t>(num_partitions());
+  if (!host_memory::is_scarce(live)) return;
   host_memory::map_large_blocks();
   wait_launched(device);
 }

@@ -19,9 +19,9 @@
 #include "lazy/metrics.h"
 #include "lazy/persistent_cache.h"
 #include "lazy/recompiles.h"
+#include "lazy/replication.h"
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
-#include "lazy/replication.h"
 #include "lazy/spmd.h"
 #include "pjrt/compile_options.h"
 #include "sharding/op_sharding.h"
@@ -49,7 +49,9 @@ std::string refusal_of(const pjrt::Executable& executable, c10::Device device) {
   const auto stats = executable.memory_stats();
   if (!stats) return "";
   const int64_t results = stats->output_size - stats->alias_size;
-  const int64_t needed = stats->argument_size + results + stats->temp_size;
+  // Devices made of the CPU have one memory, the host's, and each needs as much of it.
+  const auto sharing = static_cast<int64_t>(Runtime::get().is_cpu() ? num_partitions() : 1);
+  const int64_t needed = (stats->argument_size + results + stats->temp_size) * sharing;
   const int64_t limit = memory_limit(device.index());
   if (needed <= limit) return "";
   return "XLA: tried to allocate " + gigabytes(needed) + " for a program (arguments " +
@@ -254,6 +256,7 @@ class Compilation {
     program->refusal = refusal_of(*program->executable, device_);
     if (placement_.is_partitioned()) {
       program->output_shardings = output_shardings(*program->executable, placement_, mesh_, ranks_);
+      warn_of_replication(*program->executable);
     }
     (made.loaded ? cached : uncached).add();
     program_cache().insert(report_.key, program);
@@ -274,7 +277,6 @@ class Compilation {
 
   const c10::Device device_;
   const ir::Placement placement_;
-      warn_of_replication(*program->executable);
   const pjrt::CompileOptions options_;
   const CompilationSite site_;
   CompileReport report_;

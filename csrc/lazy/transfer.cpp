@@ -25,8 +25,23 @@ at::Tensor empty_cpu(ir::ShapeRef shape) {
                    at::TensorOptions(scalar_type(shape.type)).device(at::kCPU));
 }
 
+// A tensor that stays on the host until it is known how it is to be cut.
+struct OnHost {
+  at::Tensor dense;
+  c10::Device device;
+  Array operator()(const sharding::Sharding* sharding) const {
+    return place(dense, sharding, device);
+  }
+};
+
 // Blocks until `data` is in `cpu`, which is row-major.
 void fetch(DeviceData& data, const at::Tensor& cpu) {
+  if (const DeviceData::Place place = data.place_of_host()) {
+    if (const auto* host = place.target<OnHost>()) {
+      cpu.copy_(host->dense);  // no device needs it for that
+      return;
+    }
+  }
   static metrics::Metric time("TransferFromDeviceTime", metrics::Unit::kNanoseconds);
   static metrics::Metric bytes("InboundData", metrics::Unit::kBytes);
   metrics::Timer timer(time);
@@ -63,9 +78,7 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   if (is_partitioned()) {
     // How it is to be cut may be said yet.
     at::Tensor own = dense.is_alias_of(cpu) ? dense.clone() : dense;
-    auto data = std::make_shared<DeviceData>(
-        device, ir::current_location(),
-        [own, device](const sharding::Sharding* sharding) { return place(own, sharding, device); });
+    auto data = std::make_shared<DeviceData>(device, ir::current_location(), OnHost{own, device});
     remember_range(dense, data);
     return DeviceData::leaf({type, {sizes.data(), sizes.size()}}, std::move(data));
   }

@@ -89,7 +89,6 @@ std::vector<std::string> torch_devices() {
 }
 
 std::vector<std::string> all_devices() { return names_of(Runtime::get().client().devices()); }
-    entry["process_index"] = device->process_index();
 
 py::dict attributes_of(const std::string& name) {
   pjrt::Device* device = nullptr;
@@ -114,6 +113,7 @@ py::list all_attributes() {
   for (const pjrt::Device* device : devices) {
     py::dict entry = to_dict(device->attributes());
     entry["name"] = name_of(*device);
+    entry["process_index"] = device->process_index();
     result.append(entry);
   }
   return result;

@@ -369,6 +369,34 @@ def test_memory_is_that_of_the_part():
     assert after - before == t.nbytes // 8
 
 
+def test_reading_what_is_on_the_host_sends_it_nowhere():
+    def used():
+        return torch_xla.core.xla_model.get_memory_info("xla:0")["bytes_used"]
+
+    before = used()
+    expected = torch.randn(64, 64)
+    t = expected.to("xla")
+    read = t.cpu()
+    assert torch.equal(read, expected)
+    read.zero_()  # which is a copy
+    assert torch.equal(t.cpu(), expected)
+    assert used() == before
+    xs.mark_sharding(t, MESH, ("model", None))
+    check(t, expected, "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}")
+    assert used() == before + t.nbytes // 4
+
+
+def test_programs_that_devices_of_one_memory_cannot_run():
+    """Devices made of the CPU have the host's memory among them."""
+    memory = torch_xla.core.xla_model.get_memory_info("xla:0")["bytes_limit"]
+    kept = on_xla(8) + 1
+    large = torch.arange(memory // 6, device="xla", dtype=torch.uint8)  # for one there is room
+    with pytest.raises(torch.OutOfMemoryError, match="tried to allocate"):
+        torch_xla.sync()
+    del large
+    torch.testing.assert_close(kept.cpu(), torch.arange(8.0) + 1)
+
+
 # --- Wrapping -------------------------------------------------------------------------------------
 
 
@@ -529,20 +557,6 @@ def test_shardings_are_compared_with_anything():
     assert sharding not in (None, "cut")
 
 
-def test_compiled_functions_run_over_the_mesh():
-    model = nn.Linear(8, 8)
-    x = torch.randn(8, 8)
-    expected = model(x)
-    model, x = model.to("xla"), x.to("xla")
-    xs.mark_sharding(model.weight, MESH, ("model", "data"))
-    xs.mark_sharding(x, MESH, ("data", None))
-    compiled = torch.compile(model, backend="openxla")
-    for _ in range(3):
-        y = compiled(x)
-        torch.testing.assert_close(y.cpu(), expected, rtol=1e-5, atol=1e-5)
-    y.sum().backward()
-    torch_xla.sync()
-    torch.testing.assert_close(model.bias.grad.cpu(), torch.full((8,), 8.0))
 def test_marks_in_compiled_functions():
     def model(x, w):
         y = xs.mark_sharding_with_gradients(x @ w, MESH, ("data", "model"))
@@ -592,3 +606,17 @@ def test_the_operator_of_graphs(cut):
         mark(cut, *words[:3], "('rows', None)")
 
 
+def test_compiled_functions_run_over_the_mesh():
+    model = nn.Linear(8, 8)
+    x = torch.randn(8, 8)
+    expected = model(x)
+    model, x = model.to("xla"), x.to("xla")
+    xs.mark_sharding(model.weight, MESH, ("model", "data"))
+    xs.mark_sharding(x, MESH, ("data", None))
+    compiled = torch.compile(model, backend="openxla")
+    for _ in range(3):
+        y = compiled(x)
+        torch.testing.assert_close(y.cpu(), expected, rtol=1e-5, atol=1e-5)
+    y.sum().backward()
+    torch_xla.sync()
+    torch.testing.assert_close(model.bias.grad.cpu(), torch.full((8,), 8.0))
