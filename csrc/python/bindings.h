@@ -21,6 +21,7 @@ void bind_locations(py::module_& module);
 void bind_compiled_graphs(py::module_& module);
 void bind_guards(py::module_& module);
 void bind_spmd(py::module_& module);
+void bind_topologies(py::module_& module);
 void bind_decompositions(py::module_& module);
 
 // "xla:1", "xla" (the thread's current device), "" (the same) or "CPU:1". Throws c10::Error for

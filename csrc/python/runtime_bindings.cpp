@@ -9,25 +9,13 @@
 #include "lazy/runtime.h"
 #include "pjrt/fork_guard.h"
 #include "python/bindings.h"
+#include "python/options.h"
 
 namespace torch_xla::python {
 namespace {
 
 using lazy::Runtime;
 using lazy::RuntimeConfig;
-
-// Before py::cast of a bool reaches the int64 alternative.
-pjrt::Option to_option(const py::handle& value) {
-  if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
-  if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
-  if (py::isinstance<py::float_>(value)) return value.cast<float>();
-  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
-  if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)) {
-    return value.cast<std::vector<int64_t>>();
-  }
-  throw py::type_error("a plugin option is a str, int, bool, float or list of int, not " +
-                       std::string(py::str(py::type::of(value))));
-}
 
 // The configurator may be asked for from inside any op. Its exception keeps its Python type on the
 // way out, which takes torch's own carrier.
@@ -42,11 +30,8 @@ RuntimeConfig call_configurator(const py::function& configurator) {
   py::gil_scoped_acquire gil;
   try {
     const py::tuple chosen = configurator();
-    RuntimeConfig config{chosen[0].cast<std::string>(), chosen[1].cast<std::string>(), {}};
-    for (const auto& [name, value] : chosen[2].cast<py::dict>()) {
-      config.client_options.emplace_back(name.cast<std::string>(), to_option(value));
-    }
-    return config;
+    return {chosen[0].cast<std::string>(), chosen[1].cast<std::string>(),
+            to_options(chosen[2].cast<py::dict>())};
   } catch (py::error_already_set& error) {
     throw_python_error(error);
   }
@@ -56,15 +41,6 @@ void set_configurator(py::function configurator) {
   // Leaked: it may be asked for after the interpreter has begun to end.
   auto* kept = new py::function(std::move(configurator));
   lazy::set_runtime_configurator([kept] { return call_configurator(*kept); });
-}
-
-py::dict to_dict(const pjrt::Attributes& attributes) {
-  py::dict result;
-  for (const auto& [name, value] : attributes) {
-    result[py::str(name)] =
-        std::visit([](const auto& v) -> py::object { return py::cast(v); }, value);
-  }
-  return result;
 }
 
 std::string name_of(const pjrt::Device& device) {

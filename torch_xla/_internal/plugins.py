@@ -121,6 +121,9 @@ _registered: dict[str, DevicePlugin] = {
 }
 
 
+_devices_of_dry_run = 0  # no dry run
+
+
 def register(name: str, plugin: DevicePlugin) -> None:
     """Makes `PJRT_DEVICE=name` (in capitals) choose this plugin."""
     _registered[name.upper()] = plugin
@@ -158,10 +161,19 @@ def configure() -> tuple[str, str, dict]:
         RuntimeError: unknown device type, plugin not installed, or options that make no sense.
     """
     kind = device_type()
+    if _devices_of_dry_run:
+        return kind, CpuPlugin().library_path(), {"cpu_device_count": _devices_of_dry_run}
     plugin = get(kind)
     library = os.environ.get("PJRT_LIBRARY_PATH") or plugin.library_path()
     plugin.configure_single_process()
     return kind, str(library), plugin.client_create_options()
+
+
+def pretend(devices: int) -> None:
+    """Makes the runtime one of so many devices of the kind that `PJRT_DEVICE` says, none of which
+    is here: for a dry run, which computes nothing."""
+    global _devices_of_dry_run
+    _devices_of_dry_run = devices
 
 
 def cpu_device_count() -> int:

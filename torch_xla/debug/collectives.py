@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch_xla._extension import _XLAC
@@ -131,13 +131,20 @@ def report(
         shape: its sizes.
         program: as for `collectives()`.
     """
+    return table(collectives(program), axis_names, shape)
+
+
+def table(
+    found: Iterable[Collective], axis_names: Sequence[str] = (), shape: Sequence[int] = ()
+) -> str:
+    """The same of collectives that are there already."""
     rows: dict[tuple[str, str, str], list[int]] = {}
-    for found in collectives(program):
-        axes = found.axes(axis_names, shape) if axis_names else None
-        where = "x".join(axes) if axes else _groups_text(found.groups)
-        row = rows.setdefault((found.kind, where, found.operation), [0, 0])
+    for one in found:
+        axes = one.axes(axis_names, shape) if axis_names else None
+        where = "x".join(axes) if axes else _groups_text(one.groups)
+        row = rows.setdefault((one.kind, where, one.operation), [0, 0])
         row[0] += 1
-        row[1] += found.bytes
+        row[1] += one.bytes
     if not rows:
         return "no collectives\n"
     lines = [("collective", "count", "bytes", "along", "for")]
