@@ -80,7 +80,7 @@ def cached(rounds: int) -> dict[str, dict]:
 
 
 def cached_training(more: dict[str, str]) -> dict:
-    return worker("train", "--model", LARGE, "--device", "xla", "--steps", "1", **more)
+    return worker("train", "--model", LARGE, "--device", "xla", "--turns", "1", **more)
 
 
 def listed(text: str) -> list[str]:

@@ -26,7 +26,7 @@ from benchmarks.times import Run, Times
 CHAIN = 5000
 ADDS = 1000
 WARM = 8  # a replayed step is traced for the first few calls
-IN_A_TURN = 10  # behind two that are not counted
+IN_A_TURN = 10
 
 
 def chain(device: Device, length: int) -> Callable[[], object]:
@@ -70,12 +70,7 @@ class Case:
         return {}
 
     def turn(self) -> Times:
-        times = Times()
-        for i in range(-2, IN_A_TURN):
-            taken = self._run.time(time.thread_time)
-            if i >= 0:
-                times.add(taken)
-        return times
+        return self._run.in_a_row(IN_A_TURN, time.thread_time, warm=2)
 
     def last(self) -> dict:
         return {"late_compiles": self._device.compiles()[0] - self._warm}

@@ -32,6 +32,15 @@ class Run:
         self.after()
         return Times([wall], [cpu])
 
+    def in_a_row(self, count: int, cpu_clock: Callable[[], float], warm: int) -> Times:
+        """`count` times, after `warm` that are not counted: the first finds cold caches."""
+        times = Times()
+        for i in range(-warm, count):
+            taken = self.time(cpu_clock)
+            if i >= 0:
+                times.add(taken)
+        return times
+
 
 @dataclasses.dataclass
 class Times:

@@ -1,8 +1,8 @@
 """One model on one device: the first steps, compilation included, steady steps, and peak memory.
 
-    python -m benchmarks.train --model gpt2 --device xla --steps 10
+    python -m benchmarks.train --model gpt2 --device xla --turns 10
 
-Prints one JSON object; times in seconds, memory in MB of resident memory. Without --steps it does
+Prints one JSON object; times in seconds, memory in MB of resident memory. Without --turns it takes
 one for each line that comes in (turns.py).
 """
 
@@ -18,13 +18,14 @@ from benchmarks import turns
 from benchmarks.measure import Device
 from benchmarks.memory import peak_memory, reset_peak_memory
 from benchmarks.models import TRAINING
-from benchmarks.times import Run, Times
+from benchmarks.times import Times
 
 FIRST_STEPS = 3
 
 
 class TorchTrainer:
     def __init__(self, model: str, device: str) -> None:
+        self._model = model
         self._device = Device(device)
         self._step = TRAINING[model].training_step(self._device.torch)
         self._device.finish()
@@ -54,7 +55,7 @@ class TorchTrainer:
         self._device.finish()
 
     def turn(self) -> Times:
-        return Run(self.step).time(time.process_time)
+        return turns.steps(self._model, self.step)
 
     def last(self) -> dict:
         return {
@@ -69,15 +70,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=TRAINING, required=True)
     parser.add_argument("--device", choices=("xla", "cpu"), required=True)
-    parser.add_argument("--steps", type=int)
+    parser.add_argument("--turns", type=int)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     trainer = TorchTrainer(arguments.model, arguments.device)
-    if arguments.steps is None:
+    if arguments.turns is None:
         turns.serve(trainer)
     else:
-        turns.run(trainer, arguments.steps)
+        turns.run(trainer, arguments.turns)
 
 
 if __name__ == "__main__":

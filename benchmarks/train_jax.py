@@ -1,6 +1,6 @@
 """The same MLP and GPT steps in plain JAX, as another program that ends in XLA.
 
-    python -m benchmarks.train_jax --model gpt2 --steps 10
+    python -m benchmarks.train_jax --model gpt2 --turns 10
 
 Sizes as in benchmarks/models.py; AdamW with donated state. Prints one JSON object, as
 benchmarks/train.py does.
@@ -22,7 +22,7 @@ from jax import numpy as jnp
 
 from benchmarks import turns
 from benchmarks.memory import peak_memory, reset_peak_memory
-from benchmarks.times import Run, Times
+from benchmarks.times import Times
 
 GPT_SIZES = {"gpt-12x256": (2000, 128, 256, 12, 8), "gpt2": (50257, 128, 768, 12, 12)}
 MODELS = ("mlp", *GPT_SIZES)
@@ -128,6 +128,7 @@ def adamw(loss, rate=1e-4, decay=1e-2, betas=(0.9, 0.999), epsilon=1e-8):
 
 class JaxTrainer:
     def __init__(self, model: str) -> None:
+        self._model = model
         key = jax.random.PRNGKey(0)
         if model == "mlp":
             weights, self._loss, self._batch = mlp_job(key)
@@ -166,7 +167,7 @@ class JaxTrainer:
         self._losses.append(value.item())
 
     def turn(self) -> Times:
-        return Run(self.step).time(time.process_time)
+        return turns.steps(self._model, self.step)
 
     def last(self) -> dict:
         return {"peak": peak_memory(), "losses": self._losses}
@@ -175,13 +176,13 @@ class JaxTrainer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--steps", type=int)
+    parser.add_argument("--turns", type=int)
     arguments = parser.parse_args()
     trainer = JaxTrainer(arguments.model)
-    if arguments.steps is None:
+    if arguments.turns is None:
         turns.serve(trainer)
     else:
-        turns.run(trainer, arguments.steps)
+        turns.run(trainer, arguments.turns)
 
 
 if __name__ == "__main__":
