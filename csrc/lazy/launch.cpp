@@ -152,39 +152,66 @@ class Behind {
 
   void start(std::function<void()> launch) {
     launch_ = std::move(launch);
-    busy_.store(true, std::memory_order_release);
-    busy_.notify_all();
+    state_.store(State::kQueued, std::memory_order_release);
+    state_.notify_all();
   }
 
-  void finish() const {
-    if (is_this_thread() || pjrt::forked_with_client()) return;
-    busy_.wait(true, std::memory_order_acquire);
+  // Launches here if the thread is not awake yet.
+  void help() {
+    if (!pjrt::forked_with_client() && take()) run();
+  }
+
+  void finish() {
+    if (launches_here() || pjrt::forked_with_client()) return;
+    help();
+    for (State now = state_.load(std::memory_order_acquire); now != State::kIdle;
+         now = state_.load(std::memory_order_acquire)) {
+      state_.wait(now, std::memory_order_acquire);
+    }
   }
 
  private:
+  enum class State : int { kIdle, kQueued, kRunning };
+
   Behind() {
-    std::thread([this] { run(); }).detach();
+    std::thread([this] { work(); }).detach();
     // The plugin must not be at work while its static objects are destroyed.
     std::atexit([] { get().finish(); });
   }
 
-  static bool& is_this_thread() {
-    thread_local bool is = false;
-    return is;
+  // Whether the launch runs on this thread.
+  static bool& launches_here() {
+    thread_local bool here = false;
+    return here;
+  }
+
+  // Whether this thread is to run what was queued.
+  bool take() {
+    State expected = State::kQueued;
+    return state_.compare_exchange_strong(expected, State::kRunning, std::memory_order_acq_rel);
   }
 
   void run() {
-    is_this_thread() = true;
+    launches_here() = true;
+    std::exchange(launch_, nullptr)();
+    launches_here() = false;
+    state_.store(State::kIdle, std::memory_order_release);
+    state_.notify_all();
+  }
+
+  void work() {
     while (true) {
-      busy_.wait(false, std::memory_order_acquire);
-      std::exchange(launch_, nullptr)();
-      busy_.store(false, std::memory_order_release);
-      busy_.notify_all();
+      const State now = state_.load(std::memory_order_acquire);
+      if (now == State::kQueued && take()) {
+        run();
+      } else if (now != State::kQueued) {
+        state_.wait(now, std::memory_order_acquire);
+      }
     }
   }
 
   std::function<void()> launch_;
-  std::atomic<bool> busy_{false};
+  std::atomic<State> state_{State::kIdle};
 };
 
 std::atomic<bool> any_behind{false};
@@ -249,6 +276,10 @@ void launch_behind(std::function<void()> launch) {
 
 void finish_launch() {
   if (any_behind.load()) Behind::get().finish();
+}
+
+void help_launch() {
+  if (any_behind.load()) Behind::get().help();
 }
 
 void wait_device(c10::Device device) {

@@ -54,8 +54,11 @@ std::shared_ptr<pjrt::Executable> last_executed();
 // requires launch_mutex() and finish_launch().
 void launch_behind(std::function<void()> launch);
 
-// Blocks until what was launched behind is under way and all that it held is let go of.
+// Blocks until what was launched behind is under way and all that it held is let go of. Launches it
+// here if that thread is not awake yet.
 void finish_launch();
+// Only the latter: for who is about to wait for its results.
+void help_launch();
 
 // Notes that a launch's results are on the way, for wait_device.
 void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& output);

@@ -8,6 +8,7 @@
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
 #include "lazy/host_range.h"
+#include "lazy/launch.h"
 #include "lazy/metrics.h"
 #include "lazy/program_error.h"
 #include "lazy/runtime.h"
@@ -47,6 +48,7 @@ void fetch(DeviceData& data, const at::Tensor& cpu) {
   metrics::Timer timer(time);
   const size_t size = cpu.nbytes();
   if (size == 0) return;
+  help_launch();
   fetch(data.array(), cpu);
   bytes.add(static_cast<double>(size));
 }
