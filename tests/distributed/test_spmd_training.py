@@ -25,6 +25,14 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    """XLA cuts programs as ever; LLVM spends half of the time of a compilation on speed."""
+    torch_xla.set_custom_compile_options({"xla_backend_optimization_level": 0})
+    yield
+    torch_xla.set_custom_compile_options({})
+
+
 @functools.cache
 def on_one_device(name: str, dtype: torch.dtype) -> Run:
     torch.manual_seed(0)

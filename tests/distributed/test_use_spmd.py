@@ -92,12 +92,11 @@ def test_tensors_on_other_devices_are_in_the_way(run_python):
     assert after == "True"
 
 
-@pytest.mark.parametrize("what", ["mark", "annotate", "gradients", "distribute", "loader", "send"])
-def test_outside_spmd_mode(run_python, what):
+def test_outside_spmd_mode(run_python):
     out = run_ok(
         run_python,
         """
-        import sys, torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
         import torch_xla.core.xla_model as xm
         from torch_xla.distributed.parallel_loader import MpDeviceLoader
         mesh, t = xs.Mesh(range(4), (4,), ("x",)), torch.ones(4, device="xla")
@@ -109,14 +108,20 @@ def test_outside_spmd_mode(run_python, what):
             "distribute": lambda: xs.xla_distribute_tensor(t, mesh),
             "loader": lambda: list(MpDeviceLoader([t.cpu()], "xla:0", input_sharding=spec)),
             "send": lambda: xm.send_cpu_data_to_device(t.cpu(), "xla:0", spec),
+            "enter": lambda: xs.enable_manual_sharding(t, ("x",), mesh),
+            "leave": lambda: xs.disable_manual_sharding(t, ("x",), (16,), mesh),
+            "piece": lambda: xs.annotate_manual_sharding(t),
+            "reduce": lambda: xs.manual_all_reduce(t, "x", mesh),
         }
-        try:
-            calls[sys.argv[1]]()
-        except RuntimeError as error:
-            print(error)
-        """.replace("sys.argv[1]", repr(what)),
+        for name, call in calls.items():
+            try:
+                call()
+            except RuntimeError as error:
+                print(name, "use_spmd() first" in str(error))
+        """,
     )
-    assert "use_spmd() first" in out
+    names = "mark annotate gradients distribute loader send enter leave piece reduce"
+    assert out.splitlines() == [f"{name} True" for name in names.split()]
 
 
 def test_automatic_sharding_is_refused(run_python):
@@ -169,28 +174,15 @@ def test_the_environment_turns_it_on(run_python, flag, on):
     assert out.splitlines() == [f"here {on}", "child False"]
 
 
-@pytest.mark.parametrize(
-    "shapes, grid",
-    [
-        ({"ici_mesh_shape": (2, 4)}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        (
-            {"ici_mesh_shape": (1, 4), "dcn_mesh_shape": (2, 1)},
-            [[0, 1, 2, 3], [4, 5, 6, 7]],
-        ),
-        (
-            {"ici_mesh_shape": (2, 2), "dcn_mesh_shape": (1, 2)},
-            [[0, 1, 4, 5], [2, 3, 6, 7]],
-        ),
-    ],
-    ids=str,
-)
-def test_hybrid_meshes(run_python, shapes, grid):
+def test_hybrid_meshes(run_python):
+    """On CPU no device tells of slices; see test_mesh.py for those that do."""
     out = run_ok(
         run_python,
-        f"""
+        """
         import torch_xla.distributed.spmd as xs
-        mesh = xs.HybridMesh(axis_names=("data", "model"), **{shapes})
-        print(mesh.get_logical_mesh().tolist())
+        for ici, dcn in [((2, 4), None), ((1, 4), (2, 1)), ((2, 2), (1, 2))]:
+            mesh = xs.HybridMesh(ici_mesh_shape=ici, dcn_mesh_shape=dcn, axis_names=("d", "m"))
+            print(mesh.get_logical_mesh().tolist())
         for bad in (dict(ici_mesh_shape=(3, 2)), dict(ici_mesh_shape=(8,), dcn_mesh_shape=(1, 1)),
                     dict(ici_mesh_shape=(2,), dcn_mesh_shape=(3,))):
             try:
@@ -200,7 +192,12 @@ def test_hybrid_meshes(run_python, shapes, grid):
         """,
         CPU_NUM_DEVICES="8",
     )
-    assert out.splitlines() == [str(grid), *["ValueError"] * 3]
+    assert out.splitlines() == [
+        "[[0, 1, 2, 3], [4, 5, 6, 7]]",
+        "[[0, 1, 2, 3], [4, 5, 6, 7]]",
+        "[[0, 1, 4, 5], [2, 3, 6, 7]]",
+        *["ValueError"] * 3,
+    ]
 
 
 def test_manual_parts_on_one_device(run_python):
