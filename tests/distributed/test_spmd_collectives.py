@@ -72,6 +72,7 @@ def test_the_table_names_axes_and_lines():
     header, *rows = collectives.report(AXES, SHAPE).splitlines()
     assert header.split() == ["collective", "count", "bytes", "along", "for"]
     assert any("all-reduce" in row and "model" in row and "linear" in row for row in rows)
+    assert any("test_spmd_collectives.py:" in row for row in rows)
     assert any("{" in row for row in collectives.report().splitlines()[1:])
 
 

@@ -260,6 +260,35 @@ def test_only_sums_have_gradients():
         y.sum().backward()
 
 
+def test_in_compiled_and_replayed_steps():
+    torch.manual_seed(0)
+    whole = torch.randn(4, 8)
+    weight = whole.to("xla").requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+
+    def loss_of(w):
+        piece = xs.enable_manual_sharding(w, ("data", "model"), MESH)
+        squares = xs.manual_all_reduce((piece * piece).sum(), ("data", "model"), MESH)
+        return xs.disable_manual_sharding(squares, (), (), MESH)
+
+    @torch_xla.compile(replay=True)
+    def step():
+        optimizer.zero_grad()
+        loss = loss_of(weight)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled = torch.compile(loss_of, backend="openxla")
+    for _ in range(5):
+        expected = (whole**2).sum()
+        torch.testing.assert_close(compiled(weight).detach().cpu(), expected)
+        torch.testing.assert_close(step().cpu(), expected)
+        whole -= 0.2 * whole
+    assert step.traced_because == ""
+    torch.testing.assert_close(weight.detach().cpu(), whole)
+
+
 # --- Bad input ------------------------------------------------------------------------------------
 
 

@@ -121,6 +121,22 @@ def test_columns_then_rows_take_one_all_reduce():
     assert kinds == ["all-reduce"]
 
 
+def test_compiled_models():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    model = parallelize_module(copy.deepcopy(plain).to("xla"), row(), plan)
+    compiled = torch.compile(model, backend="openxla")
+    x = torch.randn(4, 16)
+    for _ in range(3):
+        y = compiled(x.to("xla"))
+        y.pow(2).sum().backward()
+        plain(x).pow(2).sum().backward()
+    torch.testing.assert_close(y.detach().cpu(), plain(x).detach(), rtol=1e-4, atol=1e-5)
+    for got, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_columns_of_an_embedding():
     plain = nn.Embedding(32, 16)
     style = ColwiseParallel(output_layouts=Replicate())

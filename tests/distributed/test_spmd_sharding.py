@@ -589,6 +589,12 @@ def test_marks_in_place_break_the_graph_and_are_kept():
         torch.testing.assert_close(y.cpu(), torch.tanh(x @ w), rtol=1e-5, atol=1e-5)
 
 
+def test_compiled_functions_take_tensors_with_a_view_of_their_parts(cut):
+    wrapped = xs.wrap_as_sharded_tensor(cut)
+    compiled = torch.compile(lambda t: t.t() * 2, backend="openxla")
+    torch.testing.assert_close(compiled(wrapped).cpu(), cut.cpu().t() * 2)
+
+
 def test_the_operator_of_graphs(cut):
     mark = torch.ops.xla.dynamo_mark_sharding
     words = (list(range(8)), [2, 4], "('data', 'model')", "('data', 'model')")

@@ -44,6 +44,7 @@ class CompiledFunction:
         return self._run(args)
 
     def _run(self, args: list[Any]) -> list[Any]:
+        args[:] = [_plain(arg) for arg in args]
         if self._plan is None:
             _ensure_example_values(self._module, args)
             draws.use_on_device(self._module)
@@ -55,6 +56,13 @@ class CompiledFunction:
     def written_inputs(self) -> list[int]:
         """Which inputs the graph may write to; empty before the first call."""
         return self._plan.written_inputs() if self._plan else []
+
+
+def _plain(arg: Any) -> Any:
+    """A tensor without the view of its parts (`XLAShardedTensor`), which torch's checks refuse."""
+    if isinstance(arg, torch.Tensor) and type(arg) is not torch.Tensor and arg.is_xla:
+        return arg.as_subclass(torch.Tensor)
+    return arg
 
 
 class _Plan:

@@ -312,10 +312,15 @@ def xla_distribute_module(
     for tensor in [*module.parameters(), *module.buffers()]:
         if sharding_type(tensor) == ShardingType.UNKNOWN:
             mark_sharding(tensor, xla_mesh, (None,) * tensor.dim())
+    # Dynamo takes a mesh of torch for one that has a process group, and fails.
     if input_fn is not None:
-        module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, mesh))
+        module.register_forward_pre_hook(
+            torch.compiler.disable(lambda m, inputs: input_fn(m, inputs, mesh))
+        )
     if output_fn is not None:
         module.register_forward_hook(
-            lambda m, inputs, outputs: output_fn(m, _as_activations(outputs, mesh), mesh)
+            torch.compiler.disable(
+                lambda m, inputs, outputs: output_fn(m, _as_activations(outputs, mesh), mesh)
+            )
         )
     return module
