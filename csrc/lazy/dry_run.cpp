@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -34,6 +35,16 @@ DryArray describe(ir::ShapeRef shape, const sharding::Sharding* sharding) {
 
 const sharding::Sharding* at(const std::vector<const sharding::Sharding*>& shardings, size_t i) {
   return shardings.empty() ? nullptr : shardings[i];
+}
+
+void tell_mesh(DryProgram& program, const ir::Placement& placement) {
+  for (const sharding::Sharding* sharding : placement.parameters) {
+    const sharding::Mesh& mesh = *sharding->mesh();
+    if (mesh.axes().size() <= program.axes.size()) continue;
+    if (!std::is_sorted(mesh.devices().begin(), mesh.devices().end())) continue;
+    program.axes = mesh.axes();
+    program.mesh_shape = mesh.sizes();
+  }
 }
 
 // The numbers of a step travel in one array a class.
@@ -82,6 +93,7 @@ DryProgram describe(const ir::Graph& graph, std::span<const ir::Value> roots,
   program.stablehlo = std::move(stablehlo);
   program.num_partitions = num_partitions();
   program.overrides = compile_overrides();
+  tell_mesh(program, placement);
   for (size_t i = 0; i < graph.parameters.size(); ++i) {
     const ir::Node& leaf = *graph.parameters[i];
     program.arguments.push_back(describe(leaf.output(), at(placement.parameters, i)));

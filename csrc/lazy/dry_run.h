@@ -34,6 +34,9 @@ struct DryProgram {
   std::string name;
   std::string stablehlo;
   size_t num_partitions = 1;
+  // The mesh with the most axes that it is cut by, if its devices are in order: names and sizes.
+  std::vector<std::string> axes;
+  std::vector<int64_t> mesh_shape;
   std::map<std::string, pjrt::Option> overrides;  // XLA flags the user set for it
   std::vector<DryArray> arguments;
   std::vector<DryArray> results;

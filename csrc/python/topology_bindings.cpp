@@ -38,7 +38,8 @@ void start_dry_run(py::function listener) {
     }
     (*kept)(py::dict(py::arg("name") = program.name, py::arg("stablehlo") = program.stablehlo,
                      py::arg("num_partitions") = program.num_partitions,
-                     py::arg("overrides") = overrides,
+                     py::arg("overrides") = overrides, py::arg("axes") = program.axes,
+                     py::arg("mesh_shape") = program.mesh_shape,
                      py::arg("arguments") = arrays_of(program.arguments),
                      py::arg("results") = arrays_of(program.results)));
   });

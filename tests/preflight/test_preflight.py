@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ needs_compiler = pytest.mark.skipif(
     reason="the CPU plugin that is installed compiles for its own client only",
 )
 needs_tpu_compiler = pytest.mark.skipif(
-    not plugins.TpuPlugin().find(), reason="libtpu is not installed (extra tpu)"
+    not (os.environ.get("TPU_LIBRARY_PATH") or plugins.TpuPlugin().find()),
+    reason="libtpu is not installed (extra tpu)",
 )
 needs_gpu_compiler = pytest.mark.skipif(
     not plugins.CudaPlugin().find(), reason="no CUDA plugin is installed (extra cuda)"
@@ -72,7 +74,7 @@ def test_arguments_of_a_chip_are_its_shards(report):
 def test_the_report_reads(report):
     text = str(report)
     assert text.startswith("cpu:8: 8 x cpu\nthe step fits\nmemory of each chip:\n")
-    assert "all-reduce" in text
+    assert any(line.split()[:1] == ["all-reduce"] and " tp " in line for line in text.splitlines())
     assert "flops (matmuls and convolutions)" in text
     told = json.loads(json.dumps(report.to_dict()))
     assert told["fits"]
@@ -138,7 +140,6 @@ def test_scripts_without_a_step_are_judged_by_their_largest_program(argument, no
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("raise SystemExit(3)", r"before it computed anything on an xla device \(exit status 3\)"),
         ("print('no tensors')", "before it computed anything on an xla device$"),
         ("1 / 0", r"\(exit status 1\)"),
     ],

@@ -24,6 +24,9 @@ _SOURCE_TARGET_PAIRS, _DEVICE_LIST, _IOTA_GROUPS, _MESH_GROUPS = 52, 87, 92, 93
 _METADATA_OP_NAME = 2
 _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE = 2, 3, 4
 
+# What a line of the table has room for.
+_LONGEST_GROUPS, _LONGEST_OPERATION = 48, 120
+
 _KINDS = (
     "all-gather",
     "all-reduce",
@@ -142,7 +145,7 @@ def table(
     for one in found:
         axes = one.axes(axis_names, shape) if axis_names else None
         where = "x".join(axes) if axes else _groups_text(one.groups)
-        row = rows.setdefault((one.kind, where, one.operation), [0, 0])
+        row = rows.setdefault((one.kind, where, _short(one.operation)), [0, 0])
         row[0] += 1
         row[1] += one.bytes
     if not rows:
@@ -183,7 +186,18 @@ def _groups_along(chosen: Sequence[int], shape: Sequence[int]) -> set[frozenset[
 def _groups_text(groups: tuple[tuple[int, ...], ...]) -> str:
     if not groups:
         return "all"
-    return "".join("{" + ",".join(map(str, group)) + "}" for group in groups)
+    text = "".join("{" + ",".join(map(str, group)) + "}" for group in groups)
+    if len(text) <= _LONGEST_GROUPS:
+        return text
+    sizes = sorted({len(group) for group in groups})
+    return f"{len(groups)} groups of {' or '.join(map(str, sizes))}"
+
+
+def _short(operation: str) -> str:
+    """What XLA merged from many operations names them all."""
+    if len(operation) <= _LONGEST_OPERATION:
+        return operation
+    return operation[:_LONGEST_OPERATION] + " ..."
 
 
 def _collective(instruction: bytes) -> Collective | None:

@@ -21,6 +21,7 @@ class Step:
         name: of the program.
         num_partitions: devices that it is cut over.
         overrides: XLA flags that the script set for it.
+        axes, mesh_shape: names and sizes of the mesh that it is cut by; empty for one device.
         arguments, results: its arrays: "shape" (of the whole, in HLO's spelling),
             "bytes_on_device", "where" (the Python line that made it), "sharding", "donated".
         matmul_flops: operations of its matrix multiplications and convolutions, of all devices.
@@ -30,6 +31,8 @@ class Step:
     name: str
     num_partitions: int
     overrides: Mapping[str, Any]
+    axes: Sequence[str]
+    mesh_shape: Sequence[int]
     arguments: Sequence[Mapping[str, Any]]
     results: Sequence[Mapping[str, Any]]
     matmul_flops: int
@@ -103,7 +106,8 @@ class Report:
             parts += [self._memory(), self._work()]
             if not self.fits:
                 parts += [self._largest_arguments(), self._largest_temporaries()]
-            parts.append(table(self.compiled.collectives).rstrip())
+            found = table(self.compiled.collectives, self.step.axes, self.step.mesh_shape)
+            parts.append(found.rstrip())
         return "\n".join(part for part in parts if part)
 
     def _headline(self) -> str:
