@@ -4,6 +4,7 @@
 #include <ATen/ops/linear_native.h>
 
 #include "aten/autograd.h"
+#include "aten/host_product.h"
 #include "aten/product.h"
 #include "aten/trimmed.h"
 
@@ -36,6 +37,9 @@ const Op kGradWeight{"aten::linear_backward", [](Lowering& l, const Node& n) -> 
                        return l->convert(contract(l, dy, l.operand(1), {{}, {}, rows, rows}),
                                          n.output().type);
                      }};
+const Op kHostGradWeight{"aten::linear_backward", [](Lowering& l, const Node&) -> Results {
+                           return host_product(l, l.operand(0), l.operand(1));
+                         }};
 
 const Op kGradBias{"aten::linear_backward", [](Lowering& l, const Node& n) -> Results {
                      XlaValue dy = l.operand(0);
@@ -132,7 +136,9 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
       dy = wholes->trimmed(wholes->operands[1]);
       gradients = summed_rows(dy);
     }
-    std::get<1>(result) = make(kGradWeight, {gradients, rows}, weight.sizes(), weight);
+    const int64_t multiply_adds = rows.shape().num_elements() * weight.size(0);
+    const Op& op = prefers_host_product(rows.type(), multiply_adds) ? kHostGradWeight : kGradWeight;
+    std::get<1>(result) = make(op, {gradients, rows}, weight.sizes(), weight);
   }
   if (mask[0]) {
     const Value w = value_of(weight.is_complex() ? weight.conj() : weight);

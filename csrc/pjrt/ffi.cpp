@@ -1,5 +1,11 @@
 #include "pjrt/ffi.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+
 #include "pjrt/call.h"
 
 namespace torch_xla::pjrt {
@@ -111,6 +117,60 @@ bool answer_metadata(ffi_abi::CallFrame* frame) {
   return false;
 }
 
+void drop_error(const ffi_abi::Api* api, ffi_abi::Error* error) {
+  ffi_abi::Error_Destroy_Args args{};
+  args.head.struct_size = sizeof args;
+  args.error = error;
+  api->Error_Destroy(&args);
+}
+
+// Older plugins have a shorter table.
+bool has_threads(const ffi_abi::Api* api) {
+  return api->head.struct_size >= sizeof(ffi_abi::Api) && api->ThreadPool_Schedule != nullptr &&
+         api->ThreadPool_NumThreads != nullptr && api->Error_Destroy != nullptr;
+}
+
+// Tasks that several threads take from. A thread that comes late finds none left, maybe after the
+// call that made them is over: hence shared.
+class Tasks {
+ public:
+  Tasks(size_t count, const std::function<void(size_t)>& task) : count_(count), task_(task) {}
+
+  void work() {
+    for (size_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
+      try {
+        task_(i);
+      } catch (...) {
+        if (!failed_.exchange(true)) error_ = std::current_exception();
+      }
+      if (done_.fetch_add(1) + 1 == count_) done_.notify_all();
+    }
+  }
+
+  // Others are at the last ones, not for long. Whoever goes to sleep meanwhile is woken late, and
+  // may have lost its core.
+  void finish() {
+    constexpr std::chrono::microseconds kPatience(200);
+    const auto begin = std::chrono::steady_clock::now();
+    while (done_.load() < count_ && std::chrono::steady_clock::now() - begin < kPatience) {
+    }
+    for (size_t done = done_.load(); done < count_; done = done_.load()) done_.wait(done);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  const size_t count_;
+  const std::function<void(size_t)>& task_;  // used for tasks only, before finish() returns
+  std::atomic<size_t> next_{0}, done_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+};
+
+void help(void* data) {
+  const std::unique_ptr<std::shared_ptr<Tasks>> tasks(static_cast<std::shared_ptr<Tasks>*>(data));
+  (*tasks)->work();
+}
+
 ffi_abi::Error* make_error(const ffi_abi::CallFrame* frame, ErrorCode code, const char* message) {
   ffi_abi::Error_Create_Args args{};
   args.head.struct_size = ffi_abi::kErrorCreateSize;
@@ -185,6 +245,43 @@ std::span<const int64_t> FfiCall::ints_attr(std::string_view name) const {
   const BufferType type = to_buffer_type(array.dtype);
   if (type != BufferType::kS64) throw_type(name, "array<i64>", type);
   return {static_cast<const int64_t*>(array.data), array.size};
+}
+
+size_t FfiCall::num_threads() const {
+  if (!has_threads(frame_->api)) return 1;
+  int64_t count = 1;
+  ffi_abi::ThreadPool_NumThreads_Args args{};
+  args.head.struct_size = sizeof args;
+  args.ctx = frame_->ctx;
+  args.num_threads = &count;
+  if (ffi_abi::Error* error = frame_->api->ThreadPool_NumThreads(&args)) {
+    drop_error(frame_->api, error);
+    return 1;
+  }
+  return count > 1 ? static_cast<size_t>(count) : 1;
+}
+
+bool FfiCall::schedule(void (*task)(void*), void* data) const {
+  ffi_abi::ThreadPool_Schedule_Args args{};
+  args.head.struct_size = sizeof args;
+  args.ctx = frame_->ctx;
+  args.task = task;
+  args.data = data;
+  ffi_abi::Error* error = frame_->api->ThreadPool_Schedule(&args);
+  if (error != nullptr) drop_error(frame_->api, error);
+  return error == nullptr;
+}
+
+void FfiCall::in_parallel(size_t count, const std::function<void(size_t)>& task) const {
+  const auto tasks = std::make_shared<Tasks>(count, task);
+  const size_t helpers = count > 1 ? std::min(count, num_threads()) - 1 : 0;
+  for (size_t i = 0; i < helpers; ++i) {
+    auto shared = std::make_unique<std::shared_ptr<Tasks>>(tasks);
+    if (!schedule(help, shared.get())) break;
+    shared.release();  // help() has it
+  }
+  tasks->work();
+  tasks->finish();
 }
 
 ffi_abi::Error* run_ffi_handler(void (*handler)(const FfiCall&),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +42,16 @@ class FfiCall {
   bool bool_attr(std::string_view name) const;
   std::span<const int64_t> ints_attr(std::string_view name) const;  // array<i64: ...>
 
+  // The threads that the plugin computes with; 1 where it does not tell.
+  size_t num_threads() const;
+  // Calls task(0) to task(count - 1), here and on those threads, each of them once and in any
+  // order, and returns when all are done. Throws the first thing that one of them threw.
+  void in_parallel(size_t count, const std::function<void(size_t)>& task) const;
+
  private:
+  // Whether `task(data)` will be called on one of the plugin's threads.
+  bool schedule(void (*task)(void*), void* data) const;
+
   const ffi_abi::CallFrame* frame_;
 };
 

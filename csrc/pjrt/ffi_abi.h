@@ -99,11 +99,41 @@ struct Error_Create_Args {
 };
 inline constexpr size_t kErrorCreateSize = offsetof(Error_Create_Args, errc) + 4;
 
+struct Error_Destroy_Args {
+  Head head;
+  Error* error;
+};
+
+struct ThreadPool_Schedule_Args {
+  Head head;
+  ExecutionContext* ctx;
+  void (*task)(void*);
+  void* data;
+};
+
+struct ThreadPool_NumThreads_Args {
+  Head head;
+  ExecutionContext* ctx;
+  int64_t* num_threads;
+};
+
 struct Api {
   Head head;
   Api_Version api_version;
   void* internal_api;
   Error* (*Error_Create)(Error_Create_Args*);
+  void* Error_GetMessage;
+  void (*Error_Destroy)(Error_Destroy_Args*);
+  void* Handler_Register;
+  void* Stream_Get;
+  void* Type_Register;
+  void* ExecutionContext_Get;
+  void* State_Set;
+  void* State_Get;
+  void* DeviceMemory_Allocate;
+  void* DeviceMemory_Free;
+  Error* (*ThreadPool_Schedule)(ThreadPool_Schedule_Args*);
+  Error* (*ThreadPool_NumThreads)(ThreadPool_NumThreads_Args*);
 };
 
 struct CallFrame {

@@ -18,6 +18,9 @@ from harness import (
     samples,
 )
 
+import torch_xla
+from torch_xla import _XLAC
+
 PRODUCTS = ops("mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm")
 COMPOSED = ops("matmul", "__rmatmul__", "einsum", "inner", "outer", "tensordot", "addr")
 OPS = PRODUCTS + COMPOSED + ops("nn.functional.linear", "nn.functional.bilinear")
@@ -117,12 +120,58 @@ def test_function_transforms():
     check_call(lambda x, w: torch.vmap(loss, (0, None))(x, w), (x, w))
 
 
+# Most sizes here are below those from which torch's kernels are faster: "always" reaches them too.
+@pytest.fixture(params=["never", "always"])
+def kernels(request):
+    _XLAC._set_cpu_kernels(request.param)
+    yield request.param
+    _XLAC._set_cpu_kernels("faster")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("sizes", [(4,), (2, 4), (3, 2, 4), (2, 0, 4), (2, 3, 2, 4)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear(dtype, sizes, bias):
+def test_linear(dtype, sizes, bias, kernels):
     args = (tensor(*sizes, dtype=dtype), tensor(5, 4, dtype=dtype))
     check_call(F.linear, args + ((tensor(5, dtype=dtype),) if bias else ()))
+
+
+# The result is cut into parts of rows or of columns, the last of which may be shorter.
+@pytest.mark.parametrize(
+    "rows, width, out", [(1, 300, 70), (65, 3, 500), (500, 7, 33), (130, 5, 131)]
+)
+def test_linear_in_parts(rows, width, out, kernels):
+    check_call(F.linear, (tensor(rows, width), tensor(out, width), tensor(out)))
+    check_call(F.linear, (tensor(rows, 1, width), tensor(out, width)))
+
+
+def test_torch_kernels_run_where_they_are_faster():
+    def text(rows, dtype=torch.float32):
+        x = torch.empty(rows, 700, dtype=dtype, device=DEVICE)
+        w = torch.empty(600, 700, dtype=dtype, device=DEVICE, requires_grad=True)
+        F.linear(x, w).sum().backward()
+        return _XLAC._get_stablehlo([w.grad])
+
+    if "torch_xla.product" not in text(1000):
+        pytest.skip("not the CPU plugin, one without custom calls, or a torch without MKL")
+    assert "torch_xla.product" not in text(900)
+    assert "torch_xla.product" not in text(1000, torch.bfloat16)
+    _XLAC._set_cpu_kernels("never")
+    assert "torch_xla.product" not in text(1000)
+    _XLAC._set_cpu_kernels("faster")
+
+
+def test_products_of_one_program_do_not_wait_for_each_other(kernels):
+    w = [torch.randn(256, 256, device=DEVICE, requires_grad=True) for _ in range(4)]
+    x = torch.randn(256, 256, device=DEVICE)
+    for _ in range(20):
+        sum(F.linear(F.linear(x, a), b).square().mean() for a in w for b in w).backward()
+        torch_xla.sync(wait=True)
+    expected = [a.detach().cpu().requires_grad_() for a in w]
+    x = x.cpu()
+    sum(F.linear(F.linear(x, a), b).square().mean() for a in expected for b in expected).backward()
+    for a, b in zip(w, expected, strict=True):
+        torch.testing.assert_close(a.grad.cpu() / 20, b.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_only_wanted_gradients():

@@ -1,5 +1,7 @@
 #include "pjrt/ffi.h"
 
+#include <atomic>
+
 #include "pjrt/plugins.h"
 
 namespace torch_xla::pjrt::testing {
@@ -33,6 +35,33 @@ void throw_odd(const FfiCall&) { throw 3; }
 // Says the type it sees.
 void say_type(const FfiCall& call) {
   throw Error(ErrorCode::kInternal, std::string("type is ") + to_string(call.arg(0).type) + ".");
+}
+
+// result = x + 1, an element a task. Tasks that have others in them end too.
+void increment(const FfiCall& call) {
+  if (call.num_threads() < 1) throw std::runtime_error("no threads");
+  const FfiBuffer x = call.arg(0), y = call.result(0);
+  const auto count = static_cast<size_t>(x.dims[0] * x.dims[1]);
+  call.in_parallel(0, [](size_t) { throw std::runtime_error("there is no task"); });
+  call.in_parallel(count, [&](size_t i) {
+    call.in_parallel(3, [&](size_t k) {
+      if (k != 1) return;
+      static_cast<float*>(y.data)[i] = static_cast<const float*>(x.data)[i] + 1;
+    });
+  });
+}
+
+void fail_in_parallel(const FfiCall& call) {
+  std::atomic<int> calls = 0;
+  try {
+    call.in_parallel(8, [&](size_t i) {
+      ++calls;
+      if (i == 5) throw Error(ErrorCode::kAborted, "task 5");
+    });
+  } catch (const Error& error) {
+    if (calls == 8) throw;
+    throw std::runtime_error("not all tasks were called");
+  }
 }
 
 class FfiTest : public PluginTest {
@@ -85,6 +114,17 @@ TEST_P(FfiTest, ExceptionsBecomeErrors) {
   EXPECT_TRUE(
       contains(failure("torch_xla_test_d", ffi_entry<throw_standard>), "a plain exception"));
   EXPECT_TRUE(contains(failure("torch_xla_test_e", ffi_entry<throw_odd>), "unknown exception"));
+}
+
+TEST_P(FfiTest, SharesItsWorkWithThePluginsThreads) {
+  register_ffi_handler(*plugin(), "torch_xla_test_increment", "Host", ffi_entry<increment>);
+  auto executable = compile(program("torch_xla_test_increment"));
+  auto a = upload<float>({0, 1, 2, 3}, {2, 2}, BufferType::kF32);
+  Buffer* args[] = {a.get()};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(download(*executable->execute(args)[0]), (std::vector<float>{1, 2, 3, 4}));
+  }
+  EXPECT_TRUE(contains(failure("torch_xla_test_tasks", ffi_entry<fail_in_parallel>), "task 5"));
 }
 
 TEST_P(FfiTest, ElementTypes) {

@@ -99,6 +99,14 @@ def test_slots_of_the_function_table() -> None:
     compiles(assertions, "pjrt/abi.h", PJRT)
 
 
+def test_slots_of_the_function_table_of_handlers() -> None:
+    functions = [m for m in structs("pjrt/ffi_abi.h")["Api"] if m[0].isupper()]
+    assert "ThreadPool_Schedule" in functions
+    offsets = {f: offset(oracle.XLA_FFI_Api, f"XLA_FFI_{f}") for f in functions}
+    assertions = [f"offsetof(Api, {f}) == {where}" for f, where in offsets.items()]
+    compiles(assertions, "pjrt/ffi_abi.h", FFI)
+
+
 def test_values_of_enums() -> None:
     types = dict(re.findall(r"k(\w+) = (\d+)", (CSRC / "pjrt/buffer_type.h").read_text()))
     for name, value in types.items():
