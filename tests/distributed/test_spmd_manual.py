@@ -7,6 +7,7 @@ from torch import nn
 import torch_xla
 import torch_xla.distributed.spmd as xs
 from torch_xla.debug import collectives
+from torch_xla.experimental.distributed_checkpoint._helpers import on_host
 
 MESH = xs.Mesh(range(8), (2, 4), ("data", "model"))
 BACKWARDS = xs.Mesh(range(7, -1, -1), (8,), ("all",))
@@ -363,6 +364,13 @@ def test_pieces_are_not_marked():
     torch_xla.sync()
     with pytest.raises(RuntimeError, match="one device's piece"):
         piece.load_local_shards_(piece.local_shards)
+    for look in (lambda: piece.placements, lambda: piece.device_mesh):
+        with pytest.raises(ValueError, match="no mesh and placements can say"):
+            look()
+    with pytest.raises(ValueError, match="checkpoint holds whole tensors"):
+        on_host({"piece": piece})
+    with pytest.raises(ValueError, match="sharding"):
+        xs.visualize_tensor_sharding(piece)
 
 
 def test_meshes_that_say_different_things():

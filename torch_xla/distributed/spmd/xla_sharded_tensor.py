@@ -192,6 +192,11 @@ class XLAShardedTensor(torch.Tensor):
         sharding = _XLAC._xla_get_sharding(self)
         if sharding is None:
             raise ValueError("the tensor has no sharding yet: mark it, or run torch_xla.sync()")
+        if sharding.is_manual:
+            raise ValueError(
+                "the tensor is one device's piece, which no mesh and placements can say: "
+                "disable_manual_sharding() it first"
+            )
         return sharding
 
     # --- What would otherwise lose the class, or save it ---

@@ -29,9 +29,17 @@ def chunk(offsets: Offsets, sizes: torch.Size) -> ChunkStorageMetadata:
 
 
 def _ranges(tensor: torch.Tensor, sharding: Any) -> list[list[tuple[int, int]]]:
-    """For each device the part of the tensor that it holds; one whole part if it is not cut."""
+    """For each device the part of the tensor that it holds; one whole part if it is not cut.
+
+    Raises ValueError for what is a device's piece of a tensor (`enable_manual_sharding`).
+    """
     if sharding is None or sharding.is_replicated:
         return [[(0, size) for size in tensor.shape]]
+    if sharding.is_manual:
+        raise ValueError(
+            f"a checkpoint holds whole tensors, and one of shape {tuple(tensor.shape)} is one "
+            "device's piece: disable_manual_sharding() it first"
+        )
     sizes = list(tensor.shape)
     return [sharding.ranges(sizes, device) for device in range(len(sharding.tile_of))]
 
@@ -69,7 +77,7 @@ class CpuShards:
         if sharding is None or sharding.is_replicated:
             return cls(tensor.shape, {(0,) * tensor.dim(): tensor.detach().cpu()})
         held, sharding = _XLAC._xla_local_shards(tensor.detach(), distinct=True)
-        tile_of, all_ranges = sharding.tile_of, _ranges(tensor, sharding)
+        all_ranges, tile_of = _ranges(tensor, sharding), sharding.tile_of
         parts = {}
         for tile, (shard, _) in enumerate(held):
             ranges = all_ranges[tile_of.index(tile)]
