@@ -192,9 +192,11 @@ def test_the_command_says_what_is_wrong(arguments, message):
 
 
 @needs_tpu_compiler
-@pytest.mark.parametrize("name", ["v5e:2x4", "v5p:4x8x8"])
-def test_for_tpus(name):
-    report = preflight.run(SCRIPT, topology=name)
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("v5e:2x4", []), ("v5p:4x8x8", ["--width", "256", "--batch", "128"])]
+)
+def test_for_tpus(name, arguments):
+    report = preflight.run(SCRIPT, arguments, topology=name)
     assert report.fits
     assert report.step.num_partitions == topology.describe(name).num_devices
     # A chip's layouts may leave gaps; what is in them is the shards.

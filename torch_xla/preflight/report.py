@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch_xla._internal.chips import chip_of
-from torch_xla.debug.collectives import table
+from torch_xla.debug.collectives import Collective, table
 from torch_xla.experimental.topology import Compiled, CompileError, Topology
 
 _LISTED = 8
@@ -106,8 +107,8 @@ class Report:
             parts += [self._memory(), self._work()]
             if not self.fits:
                 parts += [self._largest_arguments(), self._largest_temporaries()]
-            found = table(self.compiled.collectives, self.step.axes, self.step.mesh_shape)
-            parts.append(found.rstrip())
+            found = map(self._named, self.compiled.collectives)
+            parts.append(table(found, self.step.axes, self.step.mesh_shape).rstrip())
         return "\n".join(part for part in parts if part)
 
     def _headline(self) -> str:
@@ -176,6 +177,14 @@ class Report:
         if self.compiled.flops is not None and self.compiled.flops > 0:
             return self.compiled.flops, ""
         return self.step.matmul_flops / self.step.num_partitions, " (matmuls and convolutions)"
+
+    def _named(self, found: Collective) -> Collective:
+        """Where XLA names an argument only by its number, what that is."""
+        match = re.match(r"Arg_(\d+)\.", found.operation)
+        if not match or int(match[1]) >= len(self.step.arguments):
+            return found
+        array = self.step.arguments[int(match[1])]
+        return dataclasses.replace(found, operation=f"{array['shape']} of {array['where']}")
 
     def _largest_arguments(self) -> str:
         arrays = sorted(self.step.arguments, key=lambda array: -array["bytes_on_device"])
