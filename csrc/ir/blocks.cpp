@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -86,12 +87,12 @@ Own* own() {
   if (t_own) [[likely]]
     return t_own;
   struct Holder {
-    Own own;
+    std::unique_ptr<Own> own{new (std::nothrow) Own};
     ~Holder() { t_own = nullptr; }
   };
   thread_local Holder holder;
   thread_local bool begun = false;
-  if (!begun) t_own = &holder.own;
+  if (!begun) t_own = holder.own.get();
   begun = true;
   return t_own;
 }
