@@ -9,6 +9,7 @@
 #include "lazy/capture.h"
 #include "lazy/draw_state.h"
 #include "lazy/runtime.h"
+#include "lazy/unknown.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -95,7 +96,8 @@ ir::Value XlaGenerator::next_state(int64_t count) {
     std::lock_guard lock(mutex_);
     seed = seed_;
     start = offset_;
-    offset_ += static_cast<uint64_t>(count);
+    // What is only traced uses no numbers up; other threads draw meanwhile.
+    if (!is_tracing_only()) offset_ += static_cast<uint64_t>(count);
   }
   const ir::ElementType word = ir::ElementType::kU64;
   const ir::Value key = ir::scalar(static_cast<int64_t>(seed), word);

@@ -151,9 +151,13 @@ void Rehearsal::cancel() {
                   [this](const ir::Node* node) { return stand_ins_.contains(node); });
   XlaGenerator& generator = generator_for(std::nullopt, device_);
   {
+    // Draws in this thread did not move it. Where the step seeded it, that is undone; draws of
+    // other threads stay.
     std::lock_guard stream(generator.mutex_);
-    generator.set_current_seed(seed_);
-    generator.set_offset(offset_);
+    if (generator.current_seed() != seed_ || generator.get_offset() < offset_) {
+      generator.set_current_seed(seed_);
+      generator.set_offset(offset_);
+    }
   }
   tracing_only_.reset();
   lock_.unlock();

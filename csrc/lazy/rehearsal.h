@@ -16,8 +16,8 @@ namespace torch_xla::lazy {
 //
 // Between the constructor and finish() or cancel() the calling thread traces, as a call of the step
 // would, with stand-ins for its arguments; nothing may run in it. Then all storages hold again what
-// they held before, and the device's generator stands where it stood. Other threads trace on, and
-// wait if they sync; they must not use what the step writes.
+// they held before, and the device's generator stands where it would without. Other threads trace
+// and draw on, and wait if they sync; they must not use what the step writes.
 class Rehearsal {
  public:
   // What is pending should have been synced: it would be no part of the program that a call of the

@@ -21,6 +21,8 @@ thread_local const char* t_refusal = nullptr;
 TracingOnly::TracingOnly(const char* why) { t_refusal = why; }
 TracingOnly::~TracingOnly() { t_refusal = nullptr; }
 
+bool is_tracing_only() { return t_refusal != nullptr; }
+
 void check_may_run() { TORCH_CHECK(t_refusal == nullptr, t_refusal); }
 
 ir::Value unknown(ir::ShapeRef shape, c10::Device device) {

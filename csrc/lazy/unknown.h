@@ -22,6 +22,8 @@ class TracingOnly {
   TracingOnly(const TracingOnly&) = delete;
 };
 
+bool is_tracing_only();
+
 // Throws if the calling thread is TracingOnly. To be called before a launch takes its lock.
 void check_may_run();
 
