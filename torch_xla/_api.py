@@ -63,9 +63,10 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
 
     Raises:
         RuntimeError: if the program cannot be compiled or launched. Tensors to blame raise it again
-            when they are read; all others keep their values. A program of 64 arrays and more is
-            launched behind the caller unless `wait`: an error of that launch comes when a tensor
-            to blame is read, or with the next sync that needs one.
+            when they are read; those that were to be updated hold what they held, and all others
+            keep their values. A program of 64 arrays and more is launched behind the caller unless
+            `wait`: an error of that launch comes when a tensor to blame is read, or else once with
+            the next sync. So does an IndexError for an index that the device computed.
     """
     steps.mark(wait=wait, reset_scope=reset_scope)
 

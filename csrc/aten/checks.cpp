@@ -1,138 +1,133 @@
 #include "aten/checks.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 
 #include "aten/kernel.h"
-#include "lazy/host_function.h"
 #include "lazy/host_range.h"
-#include "lazy/program_error.h"
+#include "lazy/runtime.h"
 #include "lazy/trimmed.h"
-#include "pjrt/error.h"
+#include "lazy/value_checks.h"
 
 namespace torch_xla::aten {
 namespace {
 
-constexpr const char* kIndexTarget = "torch_xla.check_index";
-constexpr const char* kTarget = "torch_xla.check";
-
 std::atomic<bool> g_check{true};
 
-// --- While a program runs: each gives a zero ---
+// --- What was found ---
 
-[[noreturn]] void fail(const pjrt::FfiCall& call, const std::string& what) {
-  throw pjrt::Error(pjrt::ErrorCode::kInvalidArgument,
-                    std::string(call.string_attr("where")) + ": " + what);
+// "aten::gather at train@model.py:12"
+std::string where(const std::string& op, const std::string& line) {
+  return line.empty() ? op : op + " at " + line;
 }
 
-void pass(const pjrt::FfiCall& call) {
-  const int32_t zero = 0;
-  std::memcpy(call.result(0).data, &zero, sizeof zero);
+// Attributes: op, kind of error, low, size, whether there is an exception, which.
+void fail_index(ir::AttributeReader attributes, const std::string& line, int64_t position) {
+  const std::string op = attributes.string();
+  const auto error = attributes.enumeration<CheckError>();
+  const int64_t low = attributes.integer(), size = attributes.integer();
+  const std::string what = where(op, line) + ": index " + std::to_string(position) +
+                           " is out of bounds: expected at least " + std::to_string(low) +
+                           " and less than " + std::to_string(size);
+  TORCH_CHECK_INDEX(error != CheckError::kIndex, what);
+  TORCH_CHECK(false, what);
 }
 
-int64_t number(const pjrt::FfiBuffer& buffer) {
-  int64_t number = 0;
-  std::memcpy(&number, buffer.data, sizeof number);
-  return number;
-}
-
-void check_index(const pjrt::FfiCall& call) {
-  const int64_t least = number(call.arg(0)), greatest = number(call.arg(1));
-  const int64_t low = call.int_attr("low"), size = call.int_attr("size");
-  if (least < low || greatest >= size) {
-    const bool raises_index_error =
-        call.int_attr("error") == static_cast<int64_t>(CheckError::kIndex);
-    fail(call, std::string(raises_index_error ? lazy::kIndexError : "") + "index " +
-                   std::to_string(greatest >= size ? greatest : least) +
-                   " is out of bounds: expected at least " + std::to_string(low) +
-                   " and less than " + std::to_string(size));
-  }
-  pass(call);
-}
-
-void check(const pjrt::FfiCall& call) {
-  if (*static_cast<const bool*>(call.arg(0).data)) {
-    fail(call, std::string(call.string_attr("message")));
-  }
-  pass(call);
-}
-
-bool is_available() {
-  static const bool available =
-      lazy::register_host_function(kIndexTarget, pjrt::ffi_entry<check_index>) &&
-      lazy::register_host_function(kTarget, pjrt::ffi_entry<check>);
-  return available && g_check.load(std::memory_order_relaxed);
+// Attributes: op, message, interval.
+void fail_check(ir::AttributeReader attributes, const std::string& line, int64_t) {
+  const std::string op = attributes.string();
+  TORCH_CHECK(false, where(op, line), ": ", attributes.string());
 }
 
 // --- Lowering ---
 
-std::string quoted(std::string text) {
-  for (char& c : text) {
-    if (c < ' ' || c > '~' || c == '"' || c == '\\') c = '?';
+struct Bounds {
+  int64_t least, greatest;
+};
+
+// Of an integer type.
+Bounds bounds_of(ElementType type) {
+  switch (type) {
+    case ElementType::kS8:
+      return {-128, 127};
+    case ElementType::kU8:
+      return {0, 255};
+    case ElementType::kS16:
+      return {-32768, 32767};
+    case ElementType::kS32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    default:
+      return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
   }
-  return '"' + text + '"';
 }
 
-// "aten::gather at train@model.py:12"
-std::string where(const Node& n, const std::string& op) {
-  const std::string line = ir::describe(n.location());
-  return "where = " + quoted(line.empty() ? op : op + " at " + line);
+// The nearest positions in range: kernels of the host that take them do not look.
+XlaValue inside(Builder& b, XlaValue index, int64_t low, int64_t size) {
+  const Bounds bounds = bounds_of(index.element_type());
+  return b.clamp(b.full_like(index, std::max(low, bounds.least)), index,
+                 b.full_like(index, std::min(size - 1, bounds.greatest)));
 }
 
-// `x` plus the zero that the call gives: what reads x waits for the call.
-XlaValue after_call(Builder& b, XlaValue x, const char* target, const stablehlo::Values& operands,
-                    std::string config) {
-  stablehlo::CustomCallOptions options;
-  options.backend_config = std::move(config);
-  const XlaValue zero = b.custom_call(target, operands, {{ElementType::kS32, {}}}, options)[0];
-  return b.add(x, b.broadcast_to(b.convert(zero, x.element_type()), x.dims()));
-}
+// Attributes as above.
+const Op kCheckIndex{
+    "xla::check_index", [](Lowering& l, const Node& n) -> Results {
+      Builder& b = l.builder();
+      auto attributes = n.attributes();
+      attributes.string();
+      attributes.integer();
+      const int64_t low = attributes.integer(), size = attributes.integer();
+      const bool has_exception = attributes.boolean();
+      const XlaValue index = l.operand(0);
+      XlaValue seen = index, right = inside(b, index, low, size);
+      if (has_exception) {
+        const int64_t exception = attributes.integer();
+        const XlaValue wide = b.convert(index, ElementType::kS64);  // bytes have no -100
+        const XlaValue is_exception = b.eq(wide, b.full_like(wide, exception));
+        seen = b.select(is_exception, b.full_like(wide, low), wide);
+        right = b.select(is_exception, index, right);
+      }
+      const Dims all = stablehlo::iota_dims(seen.dims().size());
+      const XlaValue least = b.convert(b.reduce_min(seen, all), ElementType::kS64);
+      const XlaValue greatest = b.convert(b.reduce_max(seen, all), ElementType::kS64);
+      const XlaValue above = b.ge(greatest, b.full_like(greatest, size));
+      const XlaValue below = b.lt(least, b.full_like(least, low));
+      return {right, lazy::report(b, b.or_(above, below), b.select(above, greatest, least))};
+    }};
 
-// Attributes: op, kind of error, low, size, whether there is an exception, which.
-const Op kCheckIndex{"xla::check_index", [](Lowering& l, const Node& n) -> Results {
-                       Builder& b = l.builder();
-                       auto attributes = n.attributes();
-                       const std::string op = attributes.string();
-                       const int64_t error = attributes.integer();
-                       const int64_t low = attributes.integer(), size = attributes.integer();
-                       const bool has_exception = attributes.boolean();
-                       const XlaValue index = l.operand(0);
-                       XlaValue seen = index;
-                       if (has_exception) {
-                         seen = b.convert(seen, ElementType::kS64);  // bytes have no -100
-                         seen = b.select(b.eq(seen, b.full_like(seen, attributes.integer())),
-                                         b.full_like(seen, low), seen);
-                       }
-                       const Dims all = stablehlo::iota_dims(seen.dims().size());
-                       return after_call(b, index, kIndexTarget,
-                                         {b.convert(b.reduce_min(seen, all), ElementType::kS64),
-                                          b.convert(b.reduce_max(seen, all), ElementType::kS64)},
-                                         where(n, op) + ", error = " + std::to_string(error) +
-                                             " : i64, low = " + std::to_string(low) +
-                                             " : i64, size = " + std::to_string(size) + " : i64");
-                     }};
-
-// Operands: value, numbers. Attributes: op, message, interval.
+// Operands: value, numbers. Attributes as above.
 const Op kCheck{"xla::check", [](Lowering& l, const Node& n) -> Results {
                   Builder& b = l.builder();
                   auto attributes = n.attributes();
-                  const std::string op = attributes.string(), message = attributes.string();
+                  attributes.string();
+                  attributes.string();
                   const double least = attributes.real(), greatest = attributes.real();
                   const bool without_least = attributes.boolean();
                   const XlaValue x = l.operand(1);
                   const XlaValue from = b.full_like(x, least);
-                  const XlaValue inside = b.and_(without_least ? b.gt(x, from) : b.ge(x, from),
-                                                 b.le(x, b.full_like(x, greatest)));
+                  const XlaValue right = b.and_(without_least ? b.gt(x, from) : b.ge(x, from),
+                                                b.le(x, b.full_like(x, greatest)));
                   const XlaValue wrong =
-                      b.reduce_or(b.not_(inside), stablehlo::iota_dims(x.dims().size()));
-                  return after_call(b, l.operand(0), kTarget, {wrong},
-                                    where(n, op) + ", message = " + quoted(message));
+                      b.reduce_or(b.not_(right), stablehlo::iota_dims(x.dims().size()));
+                  return {l.operand(0), lazy::report(b, wrong, b.scalar(0, ElementType::kS64))};
                 }};
 
+const bool g_registered = [] {
+  lazy::register_checks({kCheckIndex.lower, fail_index});
+  lazy::register_checks({kCheck.lower, fail_check});
+  return true;
+}();
+
 // --- While tracing ---
+
+// Gives its first operand.
+Value make_check(const Op& op, std::span<const Value> operands, const Attributes& attributes) {
+  const ShapeRef shape = operands[0].shape();
+  return lazy::make_check(op, operands, attributes, std::span(&shape, 1));
+}
 
 // The value that `value` is a view, copy, cast or cut of.
 Value origin(Value value) {
@@ -191,37 +186,40 @@ bool is_known_inside(const Value& index, int64_t low, int64_t size) {
 
 void set_check_values(bool check) { g_check = check; }
 
+bool checks_values() {
+  static const bool is_cpu = lazy::Runtime::get().is_cpu();
+  return is_cpu && g_check.load(std::memory_order_relaxed);
+}
+
 ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const char* op,
                         CheckError error, std::optional<int64_t> exception) {
-  if (index.shape().num_elements() == 0 || size <= 0 || !is_available() ||
+  if (index.shape().num_elements() == 0 || size <= 0 || !checks_values() ||
       is_known_inside(index, low, size)) {
     return index;
   }
   const auto cut = lazy::trimmed(index);
   // What is behind the size of a whole is arbitrary, and no index.
   const Value seen = cut ? lazy::filled(*cut, lazy::Neutral::kZero) : index;
-  const Value whole = Node::make(kCheckIndex, {seen},
+  const Value whole = make_check(kCheckIndex, std::span(&seen, 1),
                                  Attributes::of(std::string_view(op), error, low, size,
-                                                exception.has_value(), exception.value_or(0)),
-                                 seen.shape());
+                                                exception.has_value(), exception.value_or(0)));
   return cut ? lazy::with_computed(index, whole) : whole;
 }
 
 ir::Value checked(const ir::Value& value, const ir::Value& numbers, Interval interval,
                   const char* op, const char* message) {
-  if (value.shape().num_elements() == 0 || numbers.shape().num_elements() == 0 || !is_available()) {
+  if (value.shape().num_elements() == 0 || numbers.shape().num_elements() == 0 ||
+      !checks_values()) {
     return value;
   }
   const auto some = lazy::trimmed(numbers), cut = lazy::trimmed(value);
   const Value seen = some ? lazy::filled(*some, lazy::Neutral::kOne) : numbers;
   const Value result = cut ? cut->whole : value;
+  const std::array<Value, 2> operands{result, seen};
   return lazy::with_computed(
-      value, Node::make(kCheck, {result, seen},
+      value, make_check(kCheck, operands,
                         Attributes::of(std::string_view(op), std::string_view(message),
-                                       interval.least, interval.greatest, interval.without_least),
-                        result.shape()));
+                                       interval.least, interval.greatest, interval.without_least)));
 }
-
-bool checks_values() { return is_available(); }
 
 }  // namespace torch_xla::aten

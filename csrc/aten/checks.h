@@ -9,7 +9,7 @@ namespace torch_xla::aten {
 
 // What only the numbers on the device can tell, and CPU raises at the call: an index, a class or a
 // probability that the device computed and that is out of range. Programs for the host's CPU look
-// while they run. What they find fails the program: each read of what it computes throws, and names
+// while they run (lazy/value_checks.h): each read of what depends on a wrong one throws, and names
 // the operator and the Python line. Elsewhere, and when switched off, nothing is checked.
 
 // For calls from here on (TORCH_XLA_CHECK_VALUES; on by default).

@@ -13,7 +13,9 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
+#include <array>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <future>
 #include <memory>
@@ -31,6 +33,7 @@
 #include "lazy/metrics.h"
 #include "lazy/program_error.h"
 #include "lazy/runtime.h"
+#include "lazy/value_checks.h"
 #include "pjrt/error.h"
 #include "pjrt/ffi.h"
 
@@ -307,21 +310,80 @@ void compute(const pjrt::FfiCall& call) {
   }
 }
 
-void handle(const pjrt::FfiCall& call) {
-  const auto fail = [&](std::string what) {
-    throw pjrt::Error(pjrt::ErrorCode::kInvalidArgument,
-                      std::string(call.string_attr("op")) + ' ' +
-                          std::string(call.string_attr("where")) + ": " + what);
-  };
+// What a kernel threw.
+struct Failure {
+  std::string op, what;
+  bool is_linalg = false;
+};
+
+std::optional<Failure> failure_of(const pjrt::FfiCall& call) {
+  Failure failure{std::string(call.string_attr("op")), ""};
   try {
     KernelThread::get().run([&] { compute(call); });
+    return std::nullopt;
   } catch (const c10::LinAlgError& error) {
-    fail(std::string(lazy::kLinAlgError) + error.what_without_backtrace());
+    failure.is_linalg = true;
+    failure.what = error.what_without_backtrace();
   } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());
+    failure.what = error.what_without_backtrace();
   } catch (const std::exception& error) {
-    fail(error.what());
+    failure.what = error.what();
   }
+  return failure;
+}
+
+// The failures of calls that report them (lazy/value_checks.h), by the number that the report has.
+// The last ones: of older ones the text is gone.
+class Failures {
+ public:
+  static Failures& get() {
+    static auto* failures = new Failures;
+    return *failures;
+  }
+
+  int64_t add(Failure failure) {
+    std::lock_guard lock(mutex_);
+    if (list_.size() == kMost) {
+      list_.pop_front();
+      ++first_;
+    }
+    list_.push_back(std::move(failure));
+    return first_ + static_cast<int64_t>(list_.size()) - 1;
+  }
+  Failure find(int64_t number) {
+    std::lock_guard lock(mutex_);
+    if (number < first_) return {"a kernel", "failed"};
+    return list_.at(static_cast<size_t>(number - first_));
+  }
+
+ private:
+  static constexpr size_t kMost = 1024;
+
+  std::mutex mutex_;
+  std::deque<Failure> list_;
+  int64_t first_ = 0;
+};
+
+// Without a report the program fails.
+void handle(const pjrt::FfiCall& call) {
+  const std::optional<Failure> failure = failure_of(call);
+  const bool reports = call.bool_attr("reports");
+  if (failure && !reports) {
+    throw pjrt::Error(pjrt::ErrorCode::kInvalidArgument,
+                      failure->op + ' ' + std::string(call.string_attr("where")) + ": " +
+                          (failure->is_linalg ? std::string(lazy::kLinAlgError) : "") +
+                          failure->what);
+  }
+  if (!reports) return;
+  const std::span<const int64_t> result_dtypes = ir::AttributeReader(call.ints_attr("call")).list();
+  std::array<int64_t, 2> report{};
+  if (failure) {
+    for (size_t i = 0; i < result_dtypes.size(); ++i) {
+      as_tensor(call.result(i), result_dtypes[i]).zero_();
+    }
+    report = {1, Failures::get().add(*failure)};
+  }
+  std::memcpy(call.result(result_dtypes.size()).data, report.data(), sizeof report);
 }
 
 // The process's plugin, where it is the CPU's and takes custom calls.
@@ -391,8 +453,25 @@ bool qualifies(const OperatorHandle& op) {
          op.hasKernelForDispatchKey(DispatchKey::Meta);
 }
 
-// The node's op: one for each operator. Its attributes are the words of the custom call.
-ir::Results lower(Lowering& l, const Node& n) {
+// Operators whose kernels throw because of the numbers that they meet.
+bool fails_by_value(const OperatorName& name) {
+  static const auto* names = new std::unordered_set<std::string>{
+      "_ctc_loss",
+      "_histogramdd_bin_edges",
+      "_histogramdd_from_bin_cts",
+      "_histogramdd_from_bin_tensors",
+      "_linalg_eigh",
+      "_linalg_eigvals",
+      "_linalg_svd",
+      "histogram.bin_ct",
+      "histogram.bins_tensor",
+      "linalg_eig",
+      "linalg_lstsq",
+  };
+  return names->contains(text_of(name).substr(sizeof("aten::") - 1));
+}
+
+ir::Results lower_call(Lowering& l, const Node& n, bool reports) {
   stablehlo::CustomCallOptions options;
   std::string where = ir::describe(n.location());
   for (char& c : where) {
@@ -403,7 +482,8 @@ ir::Results lower(Lowering& l, const Node& n) {
     words += (words.empty() ? "" : ", ") + std::to_string(word);
   }
   options.backend_config = std::string("op = \"") + n.op().name + "\", where = \"at " + where +
-                           "\", call = array<i64: " + words + '>';
+                           "\", reports = " + (reports ? "true" : "false") +
+                           ", call = array<i64: " + words + '>';
   std::vector<stablehlo::TensorType> results;
   for (size_t i = 0; i < n.num_outputs(); ++i) {
     results.push_back({n.output(i).type, Dims(n.output(i).dims)});
@@ -411,12 +491,34 @@ ir::Results lower(Lowering& l, const Node& n) {
   return l->custom_call(kTarget, l.operands(), results, options);
 }
 
+// The node's op: one for each operator. Its attributes are the words of the custom call.
+ir::Results lower(Lowering& l, const Node& n) { return lower_call(l, n, /*reports=*/false); }
+// The same for an operator that fails by value: a check, whose last result is the report.
+ir::Results lower_reporting(Lowering& l, const Node& n) {
+  return lower_call(l, n, /*reports=*/true);
+}
+
+void fail_by_value(ir::AttributeReader, const std::string& line, int64_t number) {
+  const Failure failure = Failures::get().find(number);
+  const std::string what = failure.op + (line.empty() ? "" : " at " + line) + ": " + failure.what;
+  TORCH_CHECK_LINALG(!failure.is_linalg, what);
+  TORCH_CHECK(false, what);
+}
+
+const bool g_registered = [] {
+  lazy::register_checks({lower_reporting, fail_by_value});
+  return true;
+}();
+
 const Op& op_of(const OperatorName& name) {
   static std::mutex mutex;
   static auto* ops = new std::unordered_map<OperatorName, Op*>;  // with their names, for good
   std::lock_guard lock(mutex);
   Op*& op = (*ops)[name];
-  if (!op) op = new Op((new std::string(text_of(name)))->c_str(), lower);
+  if (!op) {
+    op = new Op((new std::string(text_of(name)))->c_str(),
+                fails_by_value(name) ? lower_reporting : lower);
+  }
   return *op;
 }
 
@@ -513,7 +615,9 @@ ir::NodePtr make_node(const OperatorHandle& op, const ArgumentWriter& arguments,
   }
   Attributes attributes = Attributes::of(result_dtypes, operand_dtypes);
   for (const int64_t word : arguments.words().words()) attributes.add(word);
-  return Node::make(op_of(op.operator_name()), operands, attributes, shapes);
+  const Op& made = op_of(op.operator_name());
+  return fails_by_value(op.operator_name()) ? lazy::make_check(made, operands, attributes, shapes)
+                                            : Node::make(made, operands, attributes, shapes);
 }
 
 // Makes the node, and xla tensors of it in the places of those on the meta device.

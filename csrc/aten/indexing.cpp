@@ -166,16 +166,20 @@ const Op kIndex{"aten::index", [](Lowering& l, const Node& n) -> Results {
                                    dims);
                 }};
 
-// The index operands, checked: here where the host knows them, else in the program.
+// An index along `dim`, checked: here where the host knows it, else in the program.
+Value checked_along(const char* op, const at::Tensor& tensor, int64_t dim, int64_t size) {
+  const Value index = value_of(tensor);
+  const auto outside = known_outside(index, -size, size);
+  TORCH_CHECK_INDEX(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
+                    " with size ", size);
+  return checked_index(index, -size, size, op, CheckError::kIndex);
+}
+
 void add_indices(c10::SmallVector<Value, 4>& operands, const char* op, const at::Tensor& self,
                  const Plan& plan) {
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    const int64_t dim = plan.dims[i], size = self.size(dim);
-    const Value index = value_of(plan.tensors[i]);
-    const auto outside = known_outside(index, -size, size);
-    TORCH_CHECK_INDEX(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
-                      " with size ", size);
-    operands.push_back(checked_index(index, -size, size, op, CheckError::kIndex));
+    const int64_t dim = plan.dims[i];
+    operands.push_back(checked_along(op, plan.tensors[i], dim, self.size(dim)));
   }
 }
 
@@ -347,9 +351,7 @@ void put_into_expanded(const at::Tensor& self, const Plan& plan, at::Tensor valu
       at::Tensor index = plan.tensors[static_cast<size_t>(indexed - plan.dims.begin())];
       const int64_t size = self.size(dim);
       if (is_expanded(self, dim)) {
-        const Value checked =
-            checked_index(value_of(index), -size, size, kIndexPut.name, CheckError::kIndex);
-        index = lazy::make(checked, index.device()).mul(0);
+        index = lazy::make(checked_along(kIndexPut.name, index, dim, size), index.device()).mul(0);
         once = once.narrow(dim, 0, 1);
       }
       indices.set(static_cast<size_t>(dim), index);

@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "lazy/capture.h"
 #include "lazy/host_range.h"
 
 namespace torch_xla::aten {
@@ -59,7 +58,7 @@ XlaValue scatter_with(Builder& b, XlaValue x, XlaValue indices, XlaValue updates
 }  // namespace
 
 std::optional<int64_t> known_outside(const Value& index, int64_t low, int64_t size) {
-  if (auto* capture = lazy::Capture::current()) capture->note_bounds(index, low, size);
+  lazy::note_bounds(index, {low, size, std::nullopt});
   std::optional<lazy::Range> range = lazy::known_range(index);
   const auto is_inside = [&] { return low <= range->least && range->greatest < size; };
   if (!range || is_inside()) return std::nullopt;

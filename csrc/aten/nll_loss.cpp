@@ -10,7 +10,6 @@
 #include "aten/checks.h"
 #include "aten/reduction.h"
 #include "aten/trimmed.h"
-#include "lazy/capture.h"
 #include "lazy/host_range.h"
 
 namespace torch_xla::aten {
@@ -250,9 +249,7 @@ Value checked_labels(const at::Tensor& target, int64_t classes, int64_t ignore_i
     return std::nullopt;
   };
   const Value labels = value_of(target);
-  if (auto* capture = lazy::Capture::current()) {
-    capture->note_bounds(labels, 0, classes, ignore_index);
-  }
+  lazy::note_bounds(labels, {0, classes, ignore_index});
   if (wrong(lazy::known_range(labels))) {
     if (const auto label = wrong(lazy::exact_range(labels))) {
       TORCH_CHECK_INDEX(false, "Target ", *label, " is out of bounds.");

@@ -7,7 +7,6 @@
 #include "ir/graph.h"
 #include "lazy/dtype.h"
 #include "lazy/full.h"
-#include "lazy/host_range.h"
 #include "lazy/launch.h"
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
@@ -97,12 +96,11 @@ void Capture::note_draw(XlaGenerator& generator, const ir::Value& seed, const ir
   kept_.push_back(offset);
 }
 
-void Capture::note_bounds(const ir::Value& index, int64_t low, int64_t size,
-                          std::optional<int64_t> exception) {
+void Capture::note_bounds(const ir::Value& index, const IndexBounds& bounds) {
   const DeviceData* data = selected_from(index);
   for (size_t slot = 0; data && slot < begin_.size(); ++slot) {
     if (DeviceData::of(begin_[slot]) == data) {
-      graph_->bounds_.push_back({slot, low, size, exception});
+      graph_->bounds_.push_back({slot, bounds});
     }
   }
 }
@@ -164,6 +162,28 @@ CompiledGraph::Source Capture::source_of(const ir::Value& value) {
   return {Graph::Source::Kind::kProgram, index, {}};
 }
 
+// What slots held that each root is written to; nothing for a root that others see too.
+std::vector<Before> Capture::befores() const {
+  std::vector<Before> befores(graph_->roots_.size());
+  std::vector<size_t> takers(befores.size());
+  const auto is_program = [](const Graph::Source& source) {
+    return source.kind == Graph::Source::Kind::kProgram;
+  };
+  for (size_t slot = 0; slot < graph_->slots_.size(); ++slot) {
+    const Graph::Slot& written = graph_->slots_[slot];
+    if (!written.written || !is_program(written.after)) continue;
+    befores[written.after.index].data = DeviceData::of(begin_[slot])->id();
+    ++takers[written.after.index];
+  }
+  for (const Graph::Fresh& fresh : graph_->fresh_) {
+    if (is_program(fresh.contents)) ++takers[fresh.contents.index];
+  }
+  for (size_t i = 0; i < befores.size(); ++i) {
+    if (takers[i] > 1) befores[i] = {};
+  }
+  return befores;
+}
+
 void Capture::set_parameters() {
   std::vector<bool> handed_on(graph_->slots_.size(), false);
   const auto note = [&](const Graph::Source& source) {
@@ -173,7 +193,13 @@ void Capture::set_parameters() {
   for (const Graph::Fresh& fresh : graph_->fresh_) note(fresh.contents);
 
   std::lock_guard lock(ir::graph_mutex());
-  const ir::Graph graph = ir::walk(graph_->roots_);
+  ir::Graph graph = ir::walk(graph_->roots_);
+  GuardedRoots guarded = guard(graph, graph_->roots_, {}, befores());
+  if (guarded.guards.sites) {
+    graph_->roots_ = std::move(guarded.roots);
+    graph_->guards_ = std::move(guarded.guards);
+    graph = ir::walk(graph_->roots_);
+  }
   for (const ir::Node* leaf : graph.parameters) {
     if (const auto entry = leaf_slot_.find(leaf); entry != leaf_slot_.end()) {
       Graph::Slot& slot = graph_->slots_[entry->second];

@@ -11,6 +11,7 @@
 
 #include "lazy/compiled_graph.h"
 #include "lazy/data.h"
+#include "lazy/host_range.h"
 #include "lazy/random.h"
 #include "lazy/unknown.h"
 
@@ -46,10 +47,8 @@ class Capture {
   // Notes that the next draw of `generator`, of `count` numbers, reads these two scalar leaves.
   void note_draw(XlaGenerator& generator, const ir::Value& seed, const ir::Value& offset,
                  int64_t count);
-  // Notes that elements of `index` must be in [low, size) or `exception`. Launches look at inputs
-  // whose range the host knows (host_range.h).
-  void note_bounds(const ir::Value& index, int64_t low, int64_t size,
-                   std::optional<int64_t> exception = {});
+  // Notes what elements of `index` must be. Launches look at inputs whose range the host knows.
+  void note_bounds(const ir::Value& index, const IndexBounds& bounds);
 
  private:
   using Graph = CompiledGraph;
@@ -59,6 +58,7 @@ class Capture {
   void add_result(const at::Tensor& result,
                   std::unordered_map<const LazyStorage*, size_t>& fresh_of);
   Graph::Source source_of(const ir::Value& value);
+  std::vector<Before> befores() const;
   void set_parameters();
 
   c10::Device device_;

@@ -9,13 +9,13 @@
 #include "ir/graph.h"
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
-#include "lazy/host_range.h"
 #include "lazy/metrics.h"
 #include "lazy/recompiles.h"
 #include "lazy/recording.h"
 #include "lazy/settings.h"
 #include "lazy/tensor.h"
 #include "lazy/unknown.h"
+#include "lazy/untold.h"
 #include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
@@ -95,10 +95,7 @@ bool CompiledGraph::match(const std::vector<at::Tensor>& inputs,
 
 bool CompiledGraph::Bounds::hold(const ir::Value& value) const {
   const std::optional<Range> range = known_range(value);
-  const auto is_right = [&](int64_t index) {
-    return (low <= index && index < size) || index == exception;
-  };
-  return !range || (is_right(range->least) && is_right(range->greatest));
+  return !range || bounds.hold(*range);
 }
 
 bool CompiledGraph::may_be_out_of_bounds(const std::vector<at::Tensor>& inputs) const {
@@ -196,14 +193,17 @@ std::vector<ir::Value> CompiledGraph::launch(const std::vector<at::Tensor>& inpu
       if (slots_[s].donated) DeviceData::of(held[s])->give_up();
     }
   }
-  std::vector<ir::Value> outputs;
-  outputs.reserve(results.size());
-  std::shared_ptr<DeviceData> last;
-  for (size_t i = 0; i < results.size(); ++i) {
-    last = std::make_shared<DeviceData>(device_, roots_[i].node->location(), std::move(results[i]));
-    outputs.push_back(DeviceData::leaf(roots_[i].shape(), last));
+  std::vector<std::shared_ptr<DeviceData>> data;
+  for (size_t i = 0; i < results.size() - (guards_.sites ? 1 : 0); ++i) {
+    data.push_back(std::make_shared<DeviceData>(device_, roots_[i].node->location()));
   }
-  remember_launch(device_, last);
+  hand_over(std::move(results), data, guards_, device_);
+  std::vector<ir::Value> outputs;
+  outputs.reserve(data.size());
+  for (size_t i = 0; i < data.size(); ++i) {
+    outputs.push_back(DeviceData::leaf(roots_[i].shape(), data[i]));
+  }
+  remember_launch(device_, data.back());
   return outputs;
 }
 
@@ -228,6 +228,8 @@ std::optional<std::vector<at::Tensor>> CompiledGraph::run(const std::vector<at::
   check_may_run();
   std::vector<c10::intrusive_ptr<LazyStorage>> storages;
   if (!match(inputs, storages)) return std::nullopt;
+  // Of an earlier launch: nothing is changed then.
+  if (const auto error = take_untold(device_, /*wait=*/false)) std::rethrow_exception(error);
 
   std::vector<ir::Value> held(slots_.size());
   const auto all_there = [&] {

@@ -10,10 +10,12 @@
 #include "ir/node.h"
 #include "lazy/base.h"
 #include "lazy/data.h"
+#include "lazy/host_range.h"
 #include "lazy/launch.h"
 #include "lazy/program.h"
 #include "lazy/random.h"
 #include "lazy/storage.h"
+#include "lazy/value_checks.h"
 
 namespace torch_xla::lazy {
 
@@ -76,8 +78,7 @@ class CompiledGraph {
   // What elements of an input must be.
   struct Bounds {
     size_t slot;
-    int64_t low, size;                 // in [low, size),
-    std::optional<int64_t> exception;  // or this
+    IndexBounds bounds;
     bool hold(const ir::Value& value) const;
   };
   struct Parameter {
@@ -119,7 +120,8 @@ class CompiledGraph {
   c10::Device device_{c10::kXLA, 0};
   std::vector<Input> inputs_;
   std::vector<Slot> slots_;
-  std::vector<ir::Value> roots_;  // the program's outputs
+  std::vector<ir::Value> roots_;  // the program's outputs, and its reports if it has checks
+  Guards guards_;
   std::vector<Parameter> parameters_;
   std::vector<Number> numbers_;
   std::vector<Stream> streams_;

@@ -7,8 +7,12 @@
 #include <sstream>
 #include <vector>
 
+#include "lazy/dry_run.h"
 #include "lazy/dtype.h"
+#include "lazy/shape_text.h"
 #include "lazy/spin_lock.h"
+#include "lazy/untold.h"
+#include "lazy/value_checks.h"
 #include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
@@ -35,16 +39,13 @@ std::mutex& place_mutex() {
   return *mutex;
 }
 
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 std::string shape_of(const pjrt::Buffer& buffer) {
-  std::ostringstream text;
-  text << stablehlo::hlo_name(element_type(buffer.type())) << '[';
-  const char* separator = "";
-  for (int64_t dim : buffer.dims()) {
-    text << separator << dim;
-    separator = ",";
-  }
-  text << ']';
-  return text.str();
+  return shape_text(element_type(buffer.type()), buffer.dims());
 }
 
 }  // namespace
@@ -103,7 +104,7 @@ struct Account {
 };
 
 DeviceData::DeviceData(c10::Device device, ir::Location location)
-    : device_(device), location_(location) {
+    : id_(next_id()), device_(device), location_(location) {
   Account::of(device.index()).enter(this);
 }
 
@@ -120,19 +121,55 @@ DeviceData::~DeviceData() {
 
 void DeviceData::give_up() { Account::of(device_.index()).add(-bytes_.exchange(0)); }
 
-void DeviceData::fulfil(Array array) {
+void DeviceData::fulfil(Array array, std::shared_ptr<CheckReport> report, uint64_t mask) {
   array_ = std::move(array);
   expect(array_.sharding());
   const auto bytes = static_cast<int64_t>(array_.bytes());
   Account::of(device_.index()).add(bytes - bytes_.exchange(bytes));
-  state_.store(State::kReady, std::memory_order_release);
+  report_ = std::move(report);
+  mask_ = mask;
+  state_.store(report_ ? State::kUnchecked : State::kReady, std::memory_order_release);
   state_.notify_all();
 }
 
-void DeviceData::fail(std::exception_ptr error) {
+void DeviceData::fail(std::exception_ptr error, ir::Value instead) {
   error_ = std::move(error);
+  instead_ = std::move(instead);
   state_.store(State::kFailed, std::memory_order_release);
   state_.notify_all();
+}
+
+ir::Value DeviceData::standing(const ir::Value& leaf) {
+  ir::Value value = leaf;
+  while (const DeviceData* data = of(value)) {
+    if (!data->failed()) return data->is_gone() ? ir::Value() : value;
+    value = ir::Value(data->instead_);
+  }
+  return value;
+}
+
+bool DeviceData::is_gone() const {
+  const State state = state_.load(std::memory_order_acquire);
+  return (state == State::kReady || state == State::kUnchecked) && (!array_ || array_.is_deleted());
+}
+
+void DeviceData::wait() const {
+  const State state = state_.load(std::memory_order_acquire);
+  if ((state == State::kReady || state == State::kUnchecked) && !is_gone()) array_.wait();
+}
+
+void DeviceData::settle() {
+  if (state_.load(std::memory_order_acquire) != State::kUnchecked) return;
+  static auto* mutex = new std::mutex;
+  std::lock_guard lock(*mutex);
+  if (state_.load(std::memory_order_acquire) != State::kUnchecked) return;
+  const std::shared_ptr<CheckReport> report = std::move(report_);
+  if (const std::exception_ptr error = report->error(mask_)) {
+    report->told = true;  // who asks throws it
+    fail(error);
+  } else {
+    state_.store(State::kReady, std::memory_order_release);
+  }
 }
 
 LiveBytes live_bytes(c10::DeviceIndex device) {
@@ -177,6 +214,10 @@ DeviceData::Place DeviceData::place_of_host() {
 
 bool DeviceData::place(const sharding::Sharding* sharding) {
   std::lock_guard lock(place_mutex());
+  if (is_dry_run() && sharding && (on_host() || failed())) {
+    expect(sharding);  // it stays where it is until it is read, if it ever is
+    return true;
+  }
   if (!on_host()) return false;
   fulfil(place_(sharding));
   place_ = nullptr;
@@ -186,9 +227,16 @@ bool DeviceData::place(const sharding::Sharding* sharding) {
 const Array& DeviceData::array() const {
   pjrt::check_not_forked();  // here nobody would ever keep the promise
   state_.wait(State::kPromised, std::memory_order_acquire);
-  if (on_host()) [[unlikely]]
-    const_cast<DeviceData*>(this)->place(nullptr);
-  if (failed()) std::rethrow_exception(error_);
+  if (on_host()) [[unlikely]] {
+    const InEarnest in_earnest;  // what a dry run keeps on the host may be read
+    const_cast<DeviceData*>(this)->place(sharding());
+  }
+  if (state_.load(std::memory_order_acquire) == State::kUnchecked) [[unlikely]]
+    const_cast<DeviceData*>(this)->settle();
+  if (failed()) {
+    note_told(error_);
+    std::rethrow_exception(error_);
+  }
   return array_;
 }
 

@@ -14,6 +14,8 @@
 
 namespace torch_xla::lazy {
 
+class CheckReport;
+
 // An array on a device, or the promise of one: what a device-data leaf of the IR stands for.
 // Its contents never change; an in-place update of a tensor makes its storage point elsewhere.
 class DeviceData final : public ir::Payload {
@@ -36,10 +38,14 @@ class DeviceData final : public ir::Payload {
   static DeviceData* of(const ir::Value& value);
 
   c10::Device device() const { return device_; }
+  // No other data of the process has it, nor had.
+  uint64_t id() const { return id_; }
 
-  // Blocks while another thread compiles the program that makes it. Throws what that threw.
+  // Blocks while another thread compiles the program that makes it, and where checks of values
+  // (value_checks.h) decide about it until that program is over. Throws what they threw.
   const Array& array() const;
-  void fulfil(Array array);
+  // `report`: what the program's checks find, those in `mask`; null where it is right in any case.
+  void fulfil(Array array, std::shared_ptr<CheckReport> report = nullptr, uint64_t mask = 0);
   // Cuts data that is still on the host. Returns false for all other data, as it is.
   bool place(const sharding::Sharding* sharding);
   // What brings data to the devices that is on the host yet; empty for all other data.
@@ -56,27 +62,42 @@ class DeviceData final : public ir::Payload {
   bool on_host() const { return state_.load(std::memory_order_acquire) == State::kOnHost; }
   // Its buffer was donated: the memory is another's from here on.
   void give_up();
-  void fail(std::exception_ptr error);
+  // `instead`: what storages that were to hold it hold in its place; empty: nothing is left.
+  void fail(std::exception_ptr error, ir::Value instead = {});
+  // What a storage should hold that was to hold this: `leaf`, which is its own, or what stands in
+  // for it since it failed. Empty if that is gone too.
+  static ir::Value standing(const ir::Value& leaf);
+  // Asks the checks that decide about it whether it failed; blocks until its program is over.
+  void settle();
   bool failed() const { return state_.load(std::memory_order_acquire) == State::kFailed; }
   // Whether it is there, and needs no other thread's program.
   bool has_array() const {
     const State state = state_.load(std::memory_order_acquire);
-    return state == State::kReady || state == State::kOnHost;
+    return state == State::kReady || state == State::kUnchecked || state == State::kOnHost;
   }
+  // Blocks until it is there if its program was launched, whatever checks find. Throws the plugin's
+  // error.
+  void wait() const;
+  // Whether its memory was donated, or lost in a launch that failed.
+  bool is_gone() const;
 
   // Storages whose current contents this is. At zero only graphs use it, and a program that runs
   // them may take the buffer for its outputs.
   std::atomic<int32_t> storages{0};
 
  private:
-  enum class State { kPromised, kOnHost, kReady, kFailed };
+  enum class State { kPromised, kOnHost, kUnchecked, kReady, kFailed };
 
   friend struct Account;
 
+  const uint64_t id_;
   c10::Device device_;
   ir::Location location_;
   Array array_;
   Place place_;
+  std::shared_ptr<CheckReport> report_;  // while unchecked
+  uint64_t mask_ = 0;
+  ir::Value instead_;
   std::atomic<const sharding::Sharding*> sharding_{nullptr};
   std::atomic<int64_t> bytes_{0};  // in the device's account
   std::exception_ptr error_;

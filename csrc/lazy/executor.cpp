@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "ir/blocks.h"
 #include "ir/graph.h"
+#include "lazy/dry_run.h"
 #include "lazy/full.h"
 #include "lazy/launch.h"
 #include "lazy/look.h"
@@ -24,6 +26,8 @@
 #include "lazy/transfer.h"
 #include "lazy/trimmed.h"
 #include "lazy/unknown.h"
+#include "lazy/untold.h"
+#include "lazy/value_checks.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
@@ -41,6 +45,8 @@ struct Roots {
   // In SPMD mode, how each value is to be cut; null: as XLA sees fit. Two storages may hold one
   // value and want it cut differently: then it stands twice.
   std::vector<const sharding::Sharding*> shardings;
+  // What the storages of each value held before; nothing where they held different things.
+  std::vector<Before> befores;
   // Constants that the values began as (LazyStorage::initial_fill). They are made beforehand and
   // given to the program, which is then the one of later steps, where they are device data.
   std::unordered_set<const ir::Node*> inputs;
@@ -79,6 +85,7 @@ Roots gather_roots(Storages storages) {
     if (DeviceData::of(value)) continue;
     ir::Value fill = storage->initial_fill();
     const bool filled = number_of_full(fill).has_value();
+    const Before before{storage->overwritten(), filled ? fill.node.get() : nullptr};
     const sharding::Sharding* sharding = is_partitioned() ? storage->sharding() : nullptr;
     // What a step begins with lies as what it ends with, so that the next step is the same.
     if (is_partitioned() && filled && !sharding) sharding = replicated(value.dims().size());
@@ -90,6 +97,9 @@ Roots gather_roots(Storages storages) {
     if (fresh) {
       roots.values.push_back(value);
       roots.shardings.push_back(sharding);
+      roots.befores.push_back(before);
+    } else if (!(roots.befores[entry->second] == before)) {
+      roots.befores[entry->second] = {};
     }
     roots.value_of.push_back(entry->second);
     roots.cuts.push_back(is_trimmed(contents) ? contents : ir::Value());
@@ -108,16 +118,23 @@ class Launch {
   };
 
   // `holders`: nodes that something will let go of before the launch, once for each reference.
+  // `befores`: what storages of the roots held, if known.
   Launch(c10::Device device, std::span<const ir::Value> roots,
          const std::unordered_set<const ir::Node*>& inputs, bool may_donate, Cuts cuts = {},
-         std::span<const ir::Node* const> holders = {})
+         std::span<const ir::Node* const> holders = {}, std::span<const Before> befores = {})
       : device_(device),
+        asked_(roots),
         roots_(roots),
         inputs_(inputs),
         may_donate_(may_donate),
         holders_(holders) {
     static metrics::Metric nodes("TensorsGraphSize", metrics::Unit::kCount);
     graph_ = ir::walk(roots, inputs);
+    guarded_ = guard(graph_, roots, inputs_, befores);
+    if (guarded_.guards.sites) {
+      roots_ = guarded_.roots;
+      graph_ = ir::walk(roots_, inputs);
+    }
     nodes.add(static_cast<double>(graph_.order.size()));
     choose_donations();
     if (is_partitioned()) choose_placement(std::move(cuts));
@@ -128,9 +145,10 @@ class Launch {
   // The same for later, without waiting for it.
   void prepare_behind() { compile_program_behind(graph_, roots_, donated_, device_); }
 
-  // `fill` gives the array of an input that is no device data.
+  // Runs it, and keeps a promise for each of the roots. `fill` gives the array of an input that is
+  // no device data.
   template <class Fill>
-  Arrays execute(const Fill& fill) {
+  void execute(const Fill& fill, std::span<const std::shared_ptr<DeviceData>> promises) {
     std::vector<const Array*> arguments;
     arguments.reserve(graph_.parameters.size());
     for (ir::Node* leaf : graph_.parameters) {
@@ -141,20 +159,29 @@ class Launch {
       const ir::Node& leaf = *graph_.parameters[i];
       if (donated_[i] && is_data(leaf)) data_of(leaf).give_up();
     }
-    return outputs;
+    hand_over(std::move(outputs), promises, guarded_.guards, device_);
+  }
+
+  // What a dry run tells of the program.
+  DryProgram described() const {
+    return describe(graph_, roots_, donated_, placement_, program_->stablehlo);
   }
 
   // Says of promises how the program will cut them.
   void expect(const std::vector<std::shared_ptr<DeviceData>>& promises) const {
-    for (size_t i = 0; i < program_->output_shardings.size(); ++i) {
+    if (program_->output_shardings.empty()) return;
+    for (size_t i = 0; i < promises.size(); ++i) {
       promises[i]->expect(program_->output_shardings[i]);
     }
   }
 
   // Throws the error of an input that failed to be computed.
   void check_inputs() const {
+    if (is_dry_run()) return;  // nothing is ever computed
     for (const ir::Node* leaf : graph_.parameters) {
-      if (is_data(*leaf) && data_of(*leaf).failed()) data_of(*leaf).array();
+      if (!is_data(*leaf)) continue;
+      data_of(*leaf).settle();
+      if (data_of(*leaf).failed()) data_of(*leaf).array();
     }
   }
 
@@ -171,9 +198,10 @@ class Launch {
           is_data(*leaf) ? std::static_pointer_cast<DeviceData>(leaf->shared_payload()) : nullptr);
       record.input_dims.emplace_back(leaf->output().dims);
     }
-    for (const ir::Value& root : roots_) {
+    for (const ir::Value& root : asked_) {
       record.values.push_back({root.type(), stablehlo::Dims(root.dims())});
     }
+    record.guards = guarded_.guards;
     record.donated = donated_;
     record.numbers = numbers();
     for (const ir::Node* leaf : graph_.scalars) {
@@ -192,10 +220,16 @@ class Launch {
   void choose_placement(Cuts cuts) {
     placement_.outputs = std::move(cuts.roots);
     placement_.outputs.resize(roots_.size());
+    if (guarded_.guards.sites) placement_.outputs.back() = replicated(2);
     for (const ir::Node* leaf : graph_.parameters) {
-      placement_.parameters.push_back(is_data(*leaf) ? data_of(*leaf).array().sharding()
-                                                     : cuts.inputs.at(leaf));
+      placement_.parameters.push_back(is_data(*leaf) ? cut_of(*leaf) : cuts.inputs.at(leaf));
     }
+  }
+
+  static const sharding::Sharding* cut_of(const ir::Node& leaf) {
+    const DeviceData& data = data_of(leaf);
+    if (!is_dry_run()) return data.array().sharding();
+    return data.sharding() ? data.sharding() : replicated(leaf.output().dims.size());
   }
 
   // A buffer that no storage holds any more is only read by this graph: the step overwrote it. Nor
@@ -215,6 +249,9 @@ class Launch {
   std::vector<bool> exposed_nodes() const {
     std::vector<uint32_t> inside(graph_.order.size());
     for (const ir::Value& root : roots_) ++inside[root.node->visit.position];
+    if (guarded_.guards.sites) {
+      for (const ir::Value& root : asked_) ++inside[root.node->visit.position];
+    }
     for (const ir::Node* node : holders_) {
       const uint32_t position = node->visit.position;
       if (position < graph_.order.size() && graph_.order[position] == node) ++inside[position];
@@ -244,7 +281,9 @@ class Launch {
   }
 
   const c10::Device device_;
-  const std::span<const ir::Value> roots_;
+  const std::span<const ir::Value> asked_;
+  std::span<const ir::Value> roots_;  // of the program: the same, or those of guarded_
+  GuardedRoots guarded_;
   const std::unordered_set<const ir::Node*> inputs_;
   const bool may_donate_;
   const std::span<const ir::Node* const> holders_;
@@ -254,14 +293,27 @@ class Launch {
   std::shared_ptr<Program> program_;
 };
 
-// Some values, without a change to anything else.
-Arrays run_alone(c10::Device device, std::span<const ir::Value> values,
-                 const std::vector<const sharding::Sharding*>& shardings = {}) {
+// Computes some values, without a change to anything else, and keeps a promise for each.
+void run_alone(c10::Device device, std::span<const ir::Value> values,
+               std::span<const std::shared_ptr<DeviceData>> promises,
+               const std::vector<const sharding::Sharding*>& shardings = {}) {
+  const InEarnest in_earnest;
   std::lock_guard lock(ir::graph_mutex());
   Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false, {shardings, {}});
   launch.check_inputs();
   launch.prepare();
-  return launch.execute([](ir::Node*) -> const Array* { return nullptr; });
+  launch.execute([](ir::Node*) -> const Array* { return nullptr; }, promises);
+}
+
+std::vector<std::shared_ptr<DeviceData>> promises_of(c10::Device device,
+                                                     std::span<const ir::Value> values) {
+  std::vector<std::shared_ptr<DeviceData>> promises;
+  promises.reserve(values.size());
+  for (const ir::Value& value : values) {
+    promises.push_back(std::allocate_shared<DeviceData>(ir::BlockAllocator<DeviceData>(), device,
+                                                        value.node->location()));
+  }
+  return promises;
 }
 
 // The arrays of a step's fills. A CPU device takes the host's memory as it is; elsewhere a program
@@ -272,10 +324,11 @@ class Fills {
     for (size_t i = 0; i < roots.fills.size(); ++i) {
       shardings_[roots.fills[i].node.get()] = roots.fill_shardings[i];
     }
-    if (roots.fills.empty() || Runtime::get().is_cpu()) return;
-    Arrays made = run_alone(device, roots.fills, roots.fill_shardings);
+    if (roots.fills.empty() || Runtime::get().is_cpu() || is_dry_run()) return;
+    const auto made = promises_of(device, roots.fills);
+    run_alone(device, roots.fills, made, roots.fill_shardings);
     for (size_t i = 0; i < made.size(); ++i) {
-      arrays_[roots.fills[i].node.get()] = std::move(made[i]);
+      arrays_[roots.fills[i].node.get()] = made[i]->release();
     }
   }
 
@@ -307,14 +360,12 @@ struct Promises {
 
 Promises put_promises(c10::Device device, const Roots& roots) {
   Promises promises;
-  std::vector<ir::Value> leaves;
-  promises.data.reserve(roots.values.size());
-  leaves.reserve(roots.values.size());
+  promises.data = promises_of(device, roots.values);
   promises.held.reserve(roots.storages.size());
-  for (const ir::Value& value : roots.values) {
-    promises.data.push_back(std::allocate_shared<DeviceData>(ir::BlockAllocator<DeviceData>(),
-                                                             device, value.node->location()));
-    leaves.push_back(DeviceData::leaf(value.shape(), promises.data.back()));
+  std::vector<ir::Value> leaves;
+  leaves.reserve(roots.values.size());
+  for (size_t v = 0; v < roots.values.size(); ++v) {
+    leaves.push_back(DeviceData::leaf(roots.values[v].shape(), promises.data[v]));
   }
   for (size_t i = 0; i < roots.storages.size(); ++i) {
     promises.held.push_back(roots.held(i, leaves[roots.value_of[i]]));
@@ -323,70 +374,159 @@ Promises put_promises(c10::Device device, const Roots& roots) {
   return promises;
 }
 
-// After a program failed: finds the values that are to blame, by halves. Their promises fail, all
-// others are kept: steps that were traced on top of them meanwhile are as good as ever.
+// After a program failed: finds the values that are to blame, with few other programs. Their
+// promises fail, and tensors that they were to update hold again what they held. All other promises
+// are kept: steps that were traced on top of them meanwhile are as good as ever.
 class Isolation {
  public:
   Isolation(c10::Device device, const Roots& roots, const Promises& promises)
       : device_(device), roots_(roots), promises_(promises) {}
 
-  void run(std::exception_ptr first) {
+  // What failed: making the program, or launching it, in the caller or behind it. Then nobody is
+  // told by an exception.
+  enum class Failed { kMaking, kLaunch, kLaunchBehind };
+
+  void run(std::exception_ptr first, Failed failed) {
     first_ = first;
-    if (trivial_program_works()) {
-      divide(0, roots_.values.size(), first);
+    failed_ = failed;
+    look(first);
+    Group rest;
+    for (size_t v = 0; v < roots_.values.size(); ++v) {
+      if (errors_[v]) {
+        fail(v, errors_[v]);
+      } else {
+        rest.push_back(v);
+      }
+    }
+    if (rest.empty()) return;
+    const bool input_to_blame = rest.size() < roots_.values.size();
+    if (!input_to_blame && !trivial_program_works()) {
+      // An unknown XLA flag, say: no value is to blame. Whoever waits for a promise, or built a
+      // graph on one, goes on when all storages hold again what they held.
+      for (size_t v : rest) put_back(v, roots_.values[v]);
+      for (size_t v : rest) promises_.data[v]->fail(first);
       return;
     }
-    // An unknown XLA flag, say: no value is to blame. Whoever waits for a promise, or built a graph
-    // on one, goes on when all storages hold again what they held.
-    for (size_t v = 0; v < roots_.values.size(); ++v) put_back(v, roots_.values[v]);
-    for (const auto& promise : promises_.data) promise->fail(first);
+    // Dividing finds one value to blame of n in log2(n) failures; each may cost a compilation.
+    out_of_memory_ = is_out_of_memory(first);
+    failures_left_ = out_of_memory_ ? 3 : 2 * std::bit_width(rest.size());
+    if (input_to_blame || (failed_ != Failed::kMaking && !out_of_memory_)) {
+      compute(rest);
+    } else {
+      divide(rest, first);
+    }
   }
 
  private:
-  bool trivial_program_works() const {
-    const ir::Value one = full(1, ir::ElementType::kF32, {});
+  using Group = std::vector<size_t>;  // of values
+
+  // Learns of the graph: what the values read that failed or is gone, and what they replace.
+  void look(const std::exception_ptr& first) {
+    std::lock_guard lock(ir::graph_mutex());
+    const ir::Graph graph = ir::walk(roots_.values, roots_.inputs);
+    std::vector<std::exception_ptr> errors(graph.order.size());
+    std::vector<double> bytes(graph.order.size());  // of the largest array on the way
+    for (size_t i = 0; i < graph.order.size(); ++i) {
+      const ir::Node& node = *graph.order[i];
+      for (size_t o = 0; o < node.num_outputs(); ++o) {
+        const ir::ShapeRef shape = node.output(o);
+        bytes[i] = std::max(bytes[i], static_cast<double>(shape.num_elements()) *
+                                          static_cast<double>(stablehlo::byte_size(shape.type)));
+      }
+      if (&node.op() == &ir::kDeviceData) errors[i] = error_of(node, first);
+      if (roots_.inputs.contains(&node)) continue;
+      for (const ir::Value& operand : node.operands()) {
+        const size_t at = operand.node->visit.position;
+        if (!errors[i]) errors[i] = errors[at];
+        bytes[i] = std::max(bytes[i], bytes[at]);
+      }
+    }
+    const OldContents old(graph);
+    for (size_t v = 0; v < roots_.values.size(); ++v) {
+      const ir::Value& value = roots_.values[v];
+      errors_.push_back(errors[value.node->visit.position]);
+      largest_.push_back(bytes[value.node->visit.position]);
+      before_.push_back(DeviceData::standing(old.find(roots_.befores[v], value.shape())));
+    }
+  }
+
+  // A plugin that fails in the middle of a launch may have given up what was donated to it: then
+  // the error of that launch is the cause.
+  static std::exception_ptr error_of(const ir::Node& leaf, const std::exception_ptr& first) {
+    auto& data = *static_cast<DeviceData*>(leaf.payload());
+    data.settle();
+    if (data.is_gone()) return first;
+    if (!data.failed()) return nullptr;
     try {
-      run_alone(device_, std::span(&one, 1));
+      data.array();
+      return first;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  static bool is_out_of_memory(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::OutOfMemoryError&) {
       return true;
     } catch (...) {
       return false;
     }
   }
 
-  // A plugin that fails in the middle of a launch may have given up what was donated to it: then
-  // the error of that launch is the cause.
-  static bool lost_an_input(const ir::Value& value) {
-    std::lock_guard lock(ir::graph_mutex());
-    const ir::Graph graph = ir::walk(std::span(&value, 1));
-    return std::any_of(graph.parameters.begin(), graph.parameters.end(), [](const ir::Node* leaf) {
-      const auto* data = static_cast<const DeviceData*>(leaf->payload());
-      return data->has_array() && data->array().is_deleted();
-    });
+  bool trivial_program_works() const {
+    const ir::Value one = full(1, ir::ElementType::kF32, {});
+    try {
+      run_alone(device_, std::span(&one, 1), promises_of(device_, std::span(&one, 1)));
+      return true;
+    } catch (...) {
+      return false;
+    }
   }
 
-  // `error`: of computing all of [begin, end) together.
-  void divide(size_t begin, size_t end, std::exception_ptr error) {
-    if (end - begin == 1) {
-      promises_.data[begin]->fail(lost_an_input(roots_.values[begin]) ? first_ : error);
+  // `error`: of computing all of `group` together.
+  void divide(Group group, const std::exception_ptr& error) {
+    if (group.size() == 1 || failures_left_ == 0) {
+      for (size_t v : group) fail(v, error);
       return;
     }
-    const size_t middle = begin + (end - begin) / 2;
-    compute(begin, middle);
-    compute(middle, end);
+    Group::iterator middle = group.begin() + static_cast<std::ptrdiff_t>(group.size() / 2);
+    if (out_of_memory_) {
+      // What has the largest array on its way, if that tells them apart.
+      const size_t worst =
+          *std::ranges::max_element(group, {}, [&](size_t v) { return largest_[v]; });
+      const auto split = std::stable_partition(
+          group.begin(), group.end(), [&](size_t v) { return largest_[v] == largest_[worst]; });
+      if (split != group.end()) middle = split;
+    }
+    compute(Group(group.begin(), middle));
+    compute(Group(middle, group.end()));
   }
 
-  void compute(size_t begin, size_t end) {
-    try {
-      const std::span values = std::span(roots_.values).subspan(begin, end - begin);
-      auto arrays = run_alone(device_, values,
-                              {roots_.shardings.begin() + static_cast<std::ptrdiff_t>(begin),
-                               roots_.shardings.begin() + static_cast<std::ptrdiff_t>(end)});
-      for (size_t i = 0; i < arrays.size(); ++i) {
-        promises_.data[begin + i]->fulfil(std::move(arrays[i]));
-      }
-    } catch (...) {
-      divide(begin, end, std::current_exception());
+  void compute(const Group& group) {
+    std::vector<ir::Value> values;
+    std::vector<std::shared_ptr<DeviceData>> promises;
+    std::vector<const sharding::Sharding*> shardings;
+    for (size_t v : group) {
+      values.push_back(roots_.values[v]);
+      promises.push_back(promises_.data[v]);
+      shardings.push_back(roots_.shardings[v]);
     }
+    try {
+      run_alone(device_, values, promises, shardings);
+    } catch (...) {
+      if (failures_left_ > 0) --failures_left_;
+      divide(group, std::current_exception());
+    }
+  }
+
+  void fail(size_t v, const std::exception_ptr& error) {
+    // Before somebody can read it.
+    if (failed_ == Failed::kLaunchBehind && !is_noted_) note_untold(device_, first_);
+    is_noted_ = true;
+    if (before_[v]) put_back(v, before_[v]);
+    promises_.data[v]->fail(failed_ == Failed::kMaking ? error : first_, before_[v]);
   }
 
   // Storages that another thread has overwritten since keep what it wrote.
@@ -400,7 +540,16 @@ class Isolation {
   const c10::Device device_;
   const Roots& roots_;
   const Promises& promises_;
+  // By value: the error of what it reads, the most bytes of an array that it is made of, and what
+  // its storages held before, if that is still there.
+  std::vector<std::exception_ptr> errors_;
+  std::vector<double> largest_;
+  std::vector<ir::Value> before_;
   std::exception_ptr first_;
+  Failed failed_ = Failed::kMaking;
+  bool out_of_memory_ = false;
+  int failures_left_ = 0;
+  bool is_noted_ = false;
 };
 
 // Everything pending on a device: what it overwrites is donated.
@@ -420,29 +569,40 @@ class Step {
       fills_.emplace(device_, roots_);
       std::lock_guard lock(ir::graph_mutex());
       launch_.emplace(device_, roots_.values, roots_.inputs, /*may_donate=*/true,
-                      Launch::Cuts{roots_.shardings, fills_->shardings()});
+                      Launch::Cuts{roots_.shardings, fills_->shardings()},
+                      std::span<const ir::Node* const>(), roots_.befores);
       launch_->check_inputs();  // before anything is compiled for nothing
       launch_->prepare();
       launch_->expect(results());
       record();
     } catch (...) {
-      Isolation(device_, roots_, promises_).run(std::current_exception());
+      Isolation(device_, roots_, promises_)
+          .run(std::current_exception(), Isolation::Failed::kMaking);
       throw;
     }
   }
 
-  // Keeps the promises. Returns the error if they cannot be kept.
-  std::exception_ptr launch() noexcept {
+  // Keeps the promises. Returns the error if they could not be kept at once. `behind`: the caller
+  // will not be told of it.
+  std::exception_ptr launch(bool behind) noexcept {
     try {
-      auto made = launch_->execute(std::ref(*fills_));
-      for (size_t i = 0; i < made.size(); ++i) results()[i]->fulfil(std::move(made[i]));
+      if (is_dry_run()) {
+        for (const auto& result : results()) result->fail(not_computed());
+        tell_of_program(launch_->described());
+        return nullptr;
+      }
+      launch_->execute(std::ref(*fills_), results());
       return nullptr;
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
       try {
-        Isolation(device_, roots_, promises_).run(error);
+        Isolation(device_, roots_, promises_)
+            .run(error, behind ? Isolation::Failed::kLaunchBehind : Isolation::Failed::kLaunch);
       } catch (...) {
         // Whoever waits for a promise gets the first error.
+        for (const auto& result : results()) {
+          if (!result->has_array() && !result->failed()) result->fail(error);
+        }
       }
       return error;
     }
@@ -485,8 +645,9 @@ std::shared_ptr<DeviceData> compute_alone(const ir::Value& value, c10::Device de
   check_may_execute();
   // No step can be launched again whose Python decides by what it reads.
   if (auto* recording = current_recording()) recording->emplace_back();
-  return std::make_shared<DeviceData>(device, value.node->location(),
-                                      std::move(run_alone(device, std::span(&value, 1)).front()));
+  const auto promises = promises_of(device, std::span(&value, 1));
+  run_alone(device, std::span(&value, 1), promises);
+  return promises.front();
 }
 
 }  // namespace
@@ -508,19 +669,40 @@ void run_pending(c10::Device device, bool wait, bool behind) {
   step->prepare();
   remember_launch(device, step->results().back());
   if (behind && step->is_large()) {
-    // An error is thrown by the tensors that it is the end of: when they are read, and by the next
-    // step that needs them.
-    launch_behind([step = std::move(step)] { step->launch(); });
+    // An error is thrown by the tensors that it is the end of, when they are read, and once by the
+    // next sync.
+    launch_behind([step = std::move(step)] { step->launch(/*behind=*/true); });
     return;
   }
-  if (const auto error = step->launch()) std::rethrow_exception(error);
+  if (const auto error = step->launch(/*behind=*/false)) std::rethrow_exception(error);
   if (!wait) return;
-  for (const auto& result : step->results()) result->array().wait();
+  for (const auto& result : step->results()) {
+    try {
+      result->wait();
+    } catch (const pjrt::Error&) {
+      return;  // wait_device() throws it
+    }
+  }
 }
 
 }  // namespace
 
-void sync(c10::Device device, bool wait) { run_pending(device, wait, /*behind=*/!wait); }
+void sync(c10::Device device, bool wait) {
+  // Of earlier steps: this one is launched all the same.
+  std::exception_ptr untold;
+  if (!wait) {
+    finish_launch();
+    untold = take_untold(device, /*wait=*/false);
+  }
+  try {
+    run_pending(device, wait, /*behind=*/!wait);
+  } catch (...) {
+    if (untold && untold != std::current_exception()) note_untold(device, untold);
+    throw;
+  }
+  if (untold) std::rethrow_exception(untold);
+  if (wait) wait_device(device);
+}
 
 void prepare(c10::Device device, std::vector<c10::intrusive_ptr<LazyStorage>> storages,
              std::span<const ir::Node* const> held_by_caller) {
@@ -533,7 +715,8 @@ void prepare(c10::Device device, std::vector<c10::intrusive_ptr<LazyStorage>> st
   std::vector<const ir::Node*> holders(held_by_caller.begin(), held_by_caller.end());
   for (size_t i = 0; i < roots.storages.size(); ++i) holders.push_back(roots.held(i).node.get());
   std::lock_guard lock(ir::graph_mutex());
-  Launch(device, roots.values, roots.inputs, /*may_donate=*/true, {}, holders).prepare_behind();
+  Launch(device, roots.values, roots.inputs, /*may_donate=*/true, {}, holders, roots.befores)
+      .prepare_behind();
 }
 
 std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
@@ -541,7 +724,7 @@ std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
     return std::static_pointer_cast<DeviceData>(value.node->shared_payload());
   }
   check_may_run();
-  if (is_look(value)) {
+  if (is_look(value) || is_dry_run()) {
     try {
       return compute_alone(value, device);
     } catch (const std::exception&) {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "lazy/capture.h"
+#include "lazy/replay.h"
 #include "lazy/transfer.h"
 
 namespace torch_xla::lazy {
@@ -97,6 +99,18 @@ std::optional<Range> known_range(const ir::Value& value) {
   Range range = entry->second.range;
   range.reached = reached;
   return range;
+}
+
+bool IndexBounds::hold(const Range& range) const {
+  const auto is_right = [&](int64_t index) {
+    return (low <= index && index < size) || index == exception;
+  };
+  return is_right(range.least) && is_right(range.greatest);
+}
+
+void note_bounds(const ir::Value& index, const IndexBounds& bounds) {
+  if (auto* capture = Capture::current()) capture->note_bounds(index, bounds);
+  if (auto* recording = RecordedCall::current()) recording->note_bounds(index, bounds);
 }
 
 std::optional<Range> exact_range(const ir::Value& value) {

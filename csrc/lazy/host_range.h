@@ -28,6 +28,17 @@ const DeviceData* selected_from(const ir::Value& value);
 // A range that holds every element of `value`: such data, or a view, copy or cast of it.
 std::optional<Range> known_range(const ir::Value& value);
 
+// What elements of an index must be.
+struct IndexBounds {
+  int64_t low, size;                 // in [low, size),
+  std::optional<int64_t> exception;  // or this
+  bool hold(const Range& range) const;
+};
+
+// An operator looked at what the host knows of this index. Tells a capture or a recording that is
+// under way in this thread, which will have other contents in its place.
+void note_bounds(const ir::Value& index, const IndexBounds& bounds);
+
 // The range of a value that has a known one, with both ends reached. Reads what a view selects from
 // the device: for when known_range() leaves open whether something is wrong.
 std::optional<Range> exact_range(const ir::Value& value);

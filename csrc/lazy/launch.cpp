@@ -9,10 +9,12 @@
 #include <thread>
 #include <utility>
 
+#include "lazy/dry_run.h"
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "lazy/spmd.h"
+#include "lazy/untold.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
@@ -109,8 +111,10 @@ InFlight& in_flight() {
   return *work;
 }
 
-// Blocks until all programs of the device that are under way are over.
-void wait_launched(c10::Device device) {
+// Blocks until all programs of the device that are under way are over. Returns the error of the
+// first one that failed, if any.
+std::exception_ptr wait_launched(c10::Device device) {
+  std::exception_ptr first;
   std::vector<std::shared_ptr<DeviceData>> outputs;
   {
     std::lock_guard lock(in_flight().mutex);
@@ -120,13 +124,19 @@ void wait_launched(c10::Device device) {
     }
   }
   for (const auto& output : outputs) {
-    if (!output->has_array() || output->failed() || output->array().is_deleted()) continue;
     try {
-      output->array().wait();
+      output->wait();
     } catch (const pjrt::Error&) {
-      // Whoever reads the output gets this error; here only the end matters.
+      if (!first) first = std::current_exception();
     }
   }
+  return first;
+}
+
+// After that: the same errors are no more met.
+void forget_launched(c10::Device device) {
+  std::lock_guard lock(in_flight().mutex);
+  std::erase_if(in_flight().last, [&](const auto& entry) { return entry.first == device.index(); });
 }
 
 // A second step in flight would hold results and temporaries beside those of the first. Where
@@ -228,6 +238,7 @@ Arrays execute(const Program& program, std::span<const Array* const> arguments,
                std::vector<int64_t> kept) {
   static metrics::Metric time("ExecuteTime", metrics::Unit::kNanoseconds);
   finish_launch();
+  if (is_dry_run()) std::rethrow_exception(not_computed());
   TORCH_CHECK(program.output_shardings.empty() != is_partitioned(),
               "a program that was made before torch_xla.runtime.use_spmd() cannot run after it");
   metrics::Timer timer(time);
@@ -284,7 +295,10 @@ void help_launch() {
 
 void wait_device(c10::Device device) {
   finish_launch();
-  wait_launched(device);
+  const std::exception_ptr error = wait_launched(device);
+  if (error) forget_launched(device);
+  if (const auto untold = take_untold(device, /*wait=*/true)) std::rethrow_exception(untold);
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace torch_xla::lazy

@@ -63,7 +63,8 @@ void help_launch();
 // Notes that a launch's results are on the way, for wait_device.
 void remember_launch(c10::Device device, const std::shared_ptr<DeviceData>& output);
 
-// Blocks until all launched programs of the device are over. Throws nothing of theirs.
+// Blocks until all launched programs of the device are over. Throws an error of theirs, or of a
+// launch, that nobody was told of.
 void wait_device(c10::Device device);
 
 }  // namespace torch_xla::lazy

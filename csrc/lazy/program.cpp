@@ -14,6 +14,7 @@
 #include "ir/signature.h"
 #include "lazy/compile_behind.h"
 #include "lazy/data.h"
+#include "lazy/dry_run.h"
 #include "lazy/host_function.h"
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
@@ -251,6 +252,12 @@ class Compilation {
     static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
     const auto start = std::chrono::steady_clock::now();
     auto program = std::make_shared<Program>();
+    if (is_dry_run()) {
+      program->output_shardings = placement_.outputs;
+      program->stablehlo = std::move(module_);
+      program_cache().insert(report_.key, program);
+      return program;
+    }
     CompiledOrLoaded made = load_or_compile(Runtime::get().client(), module_, options_);
     program->executable = std::move(made.executable);
     program->refusal = refusal_of(*program->executable, device_);
@@ -298,6 +305,7 @@ void complete_key(ir::Graph& graph, const std::vector<bool>& donated,
     if (donated[i]) graph.key.add(i + 1);
   }
   add_settings(graph.key);
+  if (is_dry_run()) graph.key.add(ir::hash_text("dry run"));
 }
 
 std::shared_ptr<Program> find_program(const ir::Hash128& key) {

@@ -22,6 +22,7 @@ struct Program {
   std::string refusal;  // why it is never run; empty for nearly all
   // How each output is cut; empty for a program of one device.
   std::vector<const sharding::Sharding*> output_shardings = {};
+  std::string stablehlo = {};  // of a dry run (dry_run.h), which compiles nothing
 };
 
 // The program that computes `roots`, from the cache, from disk or compiled; which of the graph's

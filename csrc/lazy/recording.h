@@ -10,6 +10,7 @@
 #include "lazy/launch.h"
 #include "lazy/program.h"
 #include "lazy/storage.h"
+#include "lazy/value_checks.h"
 
 namespace torch_xla::lazy {
 
@@ -36,7 +37,8 @@ struct LaunchRecord {
   std::vector<bool> donated;
   std::vector<ScalarValue> numbers;
   std::vector<ir::Location> number_locations;
-  std::vector<Value> values;  // the program's results
+  std::vector<Value> values;  // the program's results, but for reports of checks
+  Guards guards;
   std::vector<Output> outputs;
 };
 

@@ -14,6 +14,7 @@
 #include "lazy/runtime.h"
 #include "lazy/tensor.h"
 #include "lazy/unknown.h"
+#include "lazy/untold.h"
 #include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
@@ -21,6 +22,8 @@ namespace torch_xla::lazy {
 namespace {
 
 using stablehlo::Dims;
+
+thread_local RecordedCall* t_recording = nullptr;
 
 // From here on a launch takes longer than waking another thread.
 constexpr size_t kManyArrays = 64;
@@ -75,15 +78,23 @@ RecordedCall::RecordedCall(c10::Device device, std::vector<at::Tensor> arguments
   begin_ = stream();
   current_recording() = &launches_;
   recording_ = true;
+  t_recording = this;
 }
 
 RecordedCall::~RecordedCall() { stop(); }
 
 void RecordedCall::stop() {
   if (!recording_) return;
+  if (t_recording == this) t_recording = nullptr;
   std::lock_guard lock(launch_mutex());
   current_recording() = nullptr;
   recording_ = false;
+}
+
+RecordedCall* RecordedCall::current() { return t_recording; }
+
+void RecordedCall::note_bounds(const ir::Value& index, const IndexBounds& bounds) {
+  if (known_range(index)) bounds_.emplace_back(selected_from(index), bounds);
 }
 
 void RecordedCall::finish(std::vector<at::Tensor> results) {
@@ -128,6 +139,7 @@ std::shared_ptr<Replay> Replay::make(const RecordedCall& before, const RecordedC
   replay->device_ = now.device_;
   replay->program_ = launch.program;
   replay->donated_ = launch.donated;
+  replay->guards_ = launch.guards;
   for (const LaunchRecord::Value& value : launch.values) {
     replay->values_.push_back({value.type, value.dims});
   }
@@ -158,6 +170,9 @@ std::string Replay::set_inputs(const RecordedCall& before, const RecordedCall& n
     Input input;
     input.dims = launch.input_dims[i];
     input.sharding = data->array().sharding();
+    for (const auto& [index, bounds] : now.bounds_) {
+      if (index == data.get()) input.bounds.push_back(bounds);
+    }
     const auto is_argument = [&](size_t k) {
       return now.arguments_[k].data.lock() == data && k < before.arguments_.size() &&
              before.arguments_[k].data.lock() == old.inputs[i];
@@ -318,6 +333,8 @@ class Replay::Launch {
 
   explicit Launch(const Replay& replay) : replay_(replay) {}
 
+  bool behind = false;  // the caller, whom nobody tells of an error
+
   std::vector<std::shared_ptr<DeviceData>> inputs;
   std::vector<ir::Value> overwritten;  // the leaves of inputs that are donated; others are empty
   std::vector<ScalarValue> numbers;
@@ -334,7 +351,9 @@ class Replay::Launch {
       leaves.push_back(DeviceData::leaf({shape.type, shape.dims}, results.back()));
     }
     const auto& shardings = replay_.program_->output_shardings;
-    for (size_t i = 0; i < shardings.size(); ++i) results[i]->expect(shardings[i]);
+    for (size_t i = 0; i < results.size() && !shardings.empty(); ++i) {
+      results[i]->expect(shardings[i]);
+    }
     for (size_t o = 0; o < targets.size(); ++o) {
       auto& [storage, before] = targets[o];
       if (!storage) continue;
@@ -357,11 +376,10 @@ class Replay::Launch {
           inputs[i]->give_up();
         }
       }
-      for (size_t i = 0; i < arrays.size(); ++i) results[i]->fulfil(std::move(arrays[i]));
+      hand_over(std::move(arrays), results, replay_.guards_, replay_.device_);
       return nullptr;
     } catch (...) {
-      put_back();
-      for (const auto& result : results) result->fail(std::current_exception());
+      put_back(std::current_exception());
       return std::current_exception();
     }
   }
@@ -382,24 +400,21 @@ class Replay::Launch {
     return seen;
   }
 
-  // A plugin that fails in the middle of a launch may have given up what was donated to it.
-  static bool is_lost(const DeviceData& input) {
-    try {
-      return input.array().is_deleted();
-    } catch (...) {
-      return true;
-    }
-  }
-
-  void put_back() {
-    for (const auto& input : inputs) {
-      if (is_lost(*input)) return;
-    }
+  // A plugin that fails in the middle of a launch may have given up what was donated to it: then
+  // nothing is left of that.
+  void put_back(const std::exception_ptr& error) {
+    if (behind) note_untold(replay_.device_, error);  // before somebody can read it
+    std::vector<ir::Value> instead(results.size());
     for (size_t o = 0; o < targets.size(); ++o) {
       const auto& [storage, before] = targets[o];
+      const size_t value = replay_.outputs_[o].value;
       if (!storage) continue;
-      storage->replace_value(leaves[replay_.outputs_[o].value], before);
+      const ir::Value standing = DeviceData::standing(before);
+      if (!standing) continue;
+      storage->replace_value(leaves[value], standing);
+      instead[value] = standing;
     }
+    for (size_t i = 0; i < results.size(); ++i) results[i]->fail(error, std::move(instead[i]));
   }
 
   const Replay& replay_;
@@ -437,6 +452,14 @@ std::string Replay::bind_inputs(const std::vector<at::Tensor>& arguments, Launch
     std::shared_ptr<DeviceData> data = data_of(value);
     if (!data || data->failed() || !std::ranges::equal(value.dims(), input.dims)) {
       return "a tensor that it reads has another shape, or failed to be computed";
+    }
+    if (!input.bounds.empty()) {
+      // The program does not look.
+      const std::optional<Range> range = known_range(value);
+      if (!range) return "an index that it is given was computed on the device";
+      for (const IndexBounds& bounds : input.bounds) {
+        if (!bounds.hold(*range)) return "an index that it is given may be out of range";
+      }
     }
     if (input.sharding && !lies_so(*data, *input.sharding)) {
       return "a tensor that it reads is cut over the devices in another way";
@@ -497,8 +520,8 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
 
   std::lock_guard lock(launch_mutex());
   finish_launch();
-  // First of all: what is not replayed any more may be let go of, and its error with it.
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  // First of all: nothing is changed then.
+  if (const auto error = take_untold(device_, /*wait=*/false)) std::rethrow_exception(error);
   reason = check_arguments(arguments);
   if (!reason.empty()) return std::nullopt;
   auto launch = std::make_shared<Launch>(*this);
@@ -526,9 +549,8 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
   if (inputs_.size() + values_.size() < kManyArrays) {
     if (const auto error = launch->run()) std::rethrow_exception(error);
   } else {
-    launch_behind([self = shared_from_this(), launch = std::move(launch)]() mutable {
-      self->error_ = launch->run();
-    });
+    launch->behind = true;
+    launch_behind([self = shared_from_this(), launch = std::move(launch)] { launch->run(); });
   }
   return results;
 }

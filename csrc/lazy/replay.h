@@ -2,13 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lazy/base.h"
+#include "lazy/host_range.h"
 #include "lazy/recording.h"
 
 namespace torch_xla::lazy {
@@ -28,6 +28,11 @@ class RecordedCall {
   RecordedCall(c10::Device device, std::vector<at::Tensor> arguments);
   ~RecordedCall();
   RecordedCall(const RecordedCall&) = delete;
+
+  // The calling thread's, or null.
+  static RecordedCall* current();
+  // Notes what elements of an index must be of which the host knows what they are: replays look.
+  void note_bounds(const ir::Value& index, const IndexBounds& bounds);
 
   // Ends it; the step must have been synced. `results`: the xla tensors it returned.
   void finish(std::vector<at::Tensor> results);
@@ -49,6 +54,7 @@ class RecordedCall {
   std::vector<Argument> arguments_;
   Stream begin_, end_;
   std::vector<at::Tensor> results_;
+  std::vector<std::pair<const DeviceData*, IndexBounds>> bounds_;  // compared with inputs only
   std::vector<LaunchRecord> launches_;
   std::vector<std::weak_ptr<DeviceData>> given_;  // what each output's storage got
   bool recording_ = false;
@@ -65,7 +71,8 @@ class Replay : public std::enable_shared_from_this<Replay> {
   // the recorded ones, and then nothing was changed.
   //
   // A step of many arrays is launched behind the caller's back. Where a launch fails the state is
-  // again what it was, its results throw the error, and so does this or, behind, the next call.
+  // again what it was, its results throw the error, and so does this or, behind, the next call if
+  // nobody was told until then.
   std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& arguments,
                                              std::string& reason);
 
@@ -81,6 +88,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
     std::shared_ptr<DeviceData> constant;
     stablehlo::Dims dims;
     const sharding::Sharding* sharding = nullptr;  // in SPMD mode
+    std::vector<IndexBounds> bounds;               // of an index that came from the host
   };
   struct Output {
     enum class Kind { kArgument, kState, kFresh } kind;
@@ -126,10 +134,10 @@ class Replay : public std::enable_shared_from_this<Replay> {
   std::vector<bool> follows_stream_;  // which of them move with the generator's offset
   uint64_t seed_ = 0, recorded_offset_ = 0, advance_ = 0;
   std::vector<Shape> values_;  // of the program's results
+  Guards guards_;
   std::vector<Output> outputs_;
   std::vector<Result> results_;
   size_t num_fresh_ = 0;
-  std::exception_ptr error_;  // of a launch behind; guarded by launch_mutex() and finish_launch()
 };
 
 }  // namespace torch_xla::lazy

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "lazy/dry_run.h"
 #include "pjrt/plugin.h"
 
 namespace torch_xla::lazy {
@@ -33,7 +34,8 @@ void set_runtime_configurator(std::function<RuntimeConfig()> configurator) {
 
 Runtime::Runtime(RuntimeConfig config) : config_(std::move(config)) {
   client_ = pjrt::Client::create(pjrt::Plugin::load(config_.plugin_path), config_.client_options);
-  is_cpu_ = client_->platform_name() == "cpu";
+  // What a dry run traces is for other devices than the plugin's.
+  is_cpu_ = client_->platform_name() == "cpu" && !is_dry_run();
 }
 
 Runtime& Runtime::get() {

@@ -35,7 +35,9 @@ DeviceData* data_of(const ir::Value& contents) {
 
 // The deleter's address also marks a data pointer as ours.
 void delete_lazy(void* context) {
-  c10::intrusive_ptr<LazyStorage>::reclaim(static_cast<LazyStorage*>(context))->retire();
+  auto storage = c10::intrusive_ptr<LazyStorage>::reclaim(static_cast<LazyStorage*>(context));
+  // Nobody else can come to hold it.
+  storage->retire(/*alone=*/storage.use_count() == 1 && storage.weak_use_count() == 1);
 }
 
 // The address is no address of the contents: it only tells storages apart, as data_ptr() does on
@@ -104,8 +106,7 @@ void LazyStorage::release_resources() {
 }
 
 // With its c10 storage go all tensors that could ask for the contents.
-void LazyStorage::retire() {
-  const bool alone = c10::raw::intrusive_ptr::use_count(this) == 1;
+void LazyStorage::retire(bool alone) {
   std::atomic_thread_fence(std::memory_order_acquire);  // after what others did who held it
   if (alone && !pending()) return;
   PendingList& list = PendingList::of(device_.index());
@@ -122,11 +123,17 @@ void LazyStorage::exchange(ir::Value& value) {
     watching->note_write(*this, value_);
   DeviceData* data = data_of(value);
   if (data) ++data->storages;
-  if (DeviceData* old = data_of(value_)) --old->storages;
+  DeviceData* old = data_of(value_);
+  if (old) --old->storages;
   if (is_partitioned() && !sharding_ && value && !data) [[unlikely]]
     keep_sharding();
+  const bool pending = value && !data;
+  if (!pending) {
+    overwritten_ = 0;
+  } else if (old) {
+    overwritten_ = old->id();
+  }
   std::swap(value_, value);
-  const bool pending = value_ && !data;
   if (!pending) {
     initial_fill_ = {};
   } else if (is_full(value)) {
@@ -242,6 +249,11 @@ ir::Value LazyStorage::value() {
 ir::Value LazyStorage::initial_fill() {
   std::lock_guard guard(lock_);
   return initial_fill_;
+}
+
+uint64_t LazyStorage::overwritten() {
+  std::lock_guard guard(lock_);
+  return overwritten_;
 }
 
 bool LazyStorage::has_value() {

@@ -60,6 +60,8 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   // The constant that the pending contents were first filled with, before ops wrote over it: what
   // an optimizer's state begins with. Empty when there was none.
   ir::Value initial_fill();
+  // The device data (DeviceData::id) that the pending contents were written over; 0: none.
+  uint64_t overwritten();
   // Makes the base one of other sizes (same number of bytes or not); the contents are dropped.
   void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
 
@@ -81,8 +83,9 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   static std::vector<c10::intrusive_ptr<LazyStorage>> all_pending(c10::DeviceIndex device);
   static bool any_pending(c10::DeviceIndex device);
 
-  // The c10 storage that owned it is gone: what nobody can read is not pending.
-  void retire();
+  // The c10 storage that owned it is gone: what nobody can read is not pending. `alone`: nothing
+  // else refers to it, weakly either.
+  void retire(bool alone);
 
  private:
   friend struct PendingList;
@@ -98,6 +101,7 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   SpinLock lock_;  // of what follows
   ir::Value value_;
   ir::Value initial_fill_;
+  uint64_t overwritten_ = 0;
   const sharding::Sharding* sharding_ = nullptr;
   bool marked_ = false;
   // Written with the list of pending storages locked.

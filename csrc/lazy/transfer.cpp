@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/narrow.h>
 
+#include "lazy/dry_run.h"
 #include "lazy/dtype.h"
 #include "lazy/executor.h"
 #include "lazy/host_range.h"
@@ -53,20 +54,6 @@ void fetch(DeviceData& data, const at::Tensor& cpu) {
   bytes.add(static_cast<double>(size));
 }
 
-// Throws a failed program's error as the type of exception that CPU raises.
-[[noreturn]] void rethrow(const pjrt::Error& error) {
-  std::string text = error.what();
-  const auto takes = [&](std::string_view marker) {
-    const size_t at = text.find(marker);
-    if (at == text.npos) return false;
-    text.erase(at, marker.size());
-    return true;
-  };
-  if (takes(kLinAlgError)) TORCH_CHECK_LINALG(false, text);
-  if (takes(kIndexError)) TORCH_CHECK_INDEX(false, text);
-  throw;
-}
-
 }  // namespace
 
 ir::Value upload(const at::Tensor& cpu, c10::Device device) {
@@ -77,7 +64,7 @@ ir::Value upload(const at::Tensor& cpu, c10::Device device) {
   // Bits that the tensor only carries, and strides the plugin need not know.
   const at::Tensor dense = cpu.to(scalar_type(type)).resolve_conj().resolve_neg().contiguous();
   const at::IntArrayRef sizes = dense.sizes();
-  if (is_partitioned()) {
+  if (is_partitioned() || is_dry_run()) {
     // How it is to be cut may be said yet.
     at::Tensor own = dense.is_alias_of(cpu) ? dense.clone() : dense;
     auto data = std::make_shared<DeviceData>(device, ir::current_location(), OnHost{own, device});
@@ -123,7 +110,7 @@ at::Tensor download(ir::Value value, c10::Device device) {
   try {
     fetch(*materialize(std::move(value), device), cpu);
   } catch (const pjrt::Error& error) {
-    rethrow(error);
+    throw_as_cpu_does(error);
   }
   return cpu;
 }

@@ -1,5 +1,6 @@
 #include <torch/csrc/Exceptions.h>
 
+#include "lazy/program_error.h"
 #include "python/bindings.h"
 
 namespace {
@@ -13,6 +14,12 @@ void translate(std::exception_ptr error) {
     throw;
   } catch (py::error_already_set&) {
     throw;
+  } catch (const torch_xla::pjrt::Error& program) {
+    try {
+      torch_xla::lazy::throw_as_cpu_does(program);
+    } catch (...) {
+      torch::translate_exception_to_python(std::current_exception());
+    }
   } catch (...) {
     torch::translate_exception_to_python(error);
   }
@@ -34,5 +41,6 @@ PYBIND11_MODULE(_XLAC, module) {
   torch_xla::python::bind_compiled_graphs(module);
   torch_xla::python::bind_guards(module);
   torch_xla::python::bind_spmd(module);
+  torch_xla::python::bind_topologies(module);
   torch_xla::python::bind_decompositions(module);
 }

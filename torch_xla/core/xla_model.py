@@ -217,7 +217,10 @@ def add_step_closure(
 
 
 def wait_device_ops(devices: Iterable[torch.device | str] = ()) -> None:
-    """Blocks until the launched programs of these devices are over; by default, of all devices."""
+    """Blocks until the launched programs of these devices are over; by default, of all devices.
+
+    Raises an error of theirs, or of a launch, that nobody was told of yet, once.
+    """
     _XLAC._xla_wait_device_ops([str(device) for device in devices])
 
 
