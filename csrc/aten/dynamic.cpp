@@ -11,9 +11,11 @@
 
 #include "aten/indices.h"
 #include "lazy/data.h"
+#include "lazy/executor.h"
 #include "lazy/launch.h"
 #include "lazy/metrics.h"
 #include "lazy/recording.h"
+#include "lazy/runtime.h"
 #include "lazy/transfer.h"
 #include "lazy/unknown.h"
 
@@ -69,9 +71,23 @@ void note_decision() {
   if (auto* recording = lazy::current_recording()) recording->emplace_back();
 }
 
+// Computes it, and gives it as a leaf. In a part of a program that is written for one device
+// (ir/manual.h) each would find another size, and all run one program.
+Value computed_alike(Value value, c10::Device device, const char* op) {
+  const Dims dims(value.dims());
+  const ElementType type = value.type();
+  auto data = lazy::materialize(std::move(value), device);
+  const auto* cut = data->array().sharding();
+  TORCH_CHECK(!cut || !cut->is_manual(), op,
+              ": the size of its result depends on data, which is one device's piece here: "
+              "disable_manual_sharding() it first");
+  return lazy::DeviceData::leaf({type, dims}, std::move(data));
+}
+
 // A few whole numbers that the shape depends on.
 std::vector<int64_t> wait_for_numbers(Value value, c10::Device device, const char* op) {
   count_wait(op);
+  if (lazy::is_partitioned()) value = computed_alike(std::move(value), device, op);
   const at::Tensor host = lazy::download(std::move(value), device).to(at::kLong);
   note_decision();
   const int64_t* data = host.const_data_ptr<int64_t>();

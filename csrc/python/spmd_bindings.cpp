@@ -211,6 +211,7 @@ void bind_spmd(py::module_& m) {
       .def("__hash__", [](const Sharding& s) { return s.value->layout(); })
       .def(py::pickle(
           [](const Sharding& s) {
+            TORCH_CHECK_VALUE(!s.value->is_manual(), "{manual} has no meaning elsewhere");
             const Mesh* mesh = s.value->mesh();
             return py::make_tuple(mesh->devices(), mesh->sizes(), mesh->axes(), parts_of(s));
           },

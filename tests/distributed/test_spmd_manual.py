@@ -354,6 +354,16 @@ def test_whole_tensors_in_a_part():
     torch.testing.assert_close(piece.cpu(), torch.ones(4, 8))  # nothing else is lost
 
 
+def test_sizes_that_depend_on_data():
+    piece = xs.enable_manual_sharding(counted(16).to("xla"), (("data", "model"),), MESH)
+    with pytest.raises(RuntimeError, match="one device's piece"):
+        piece[piece > 3]
+    with pytest.raises(RuntimeError, match="one device's piece"):
+        torch.unique(piece)
+    whole = counted(16).to("xla")
+    assert whole[whole > 3].shape == (12,)
+
+
 def test_pieces_are_not_marked():
     piece = xs.enable_manual_sharding(torch.ones(8, 8).to("xla"), ("data", None), MESH)
     with pytest.raises(RuntimeError, match="disable_manual_sharding"):
