@@ -35,7 +35,10 @@ class TorchTrainer:
     def first(self) -> dict:
         reset_peak_memory()
         begin = time.perf_counter()
-        self.step()
+        self._losses.append(self._step())
+        self._device.sync()
+        first_launch = time.perf_counter() - begin
+        self._device.finish()
         first_step = time.perf_counter() - begin
         for _ in range(FIRST_STEPS - 1):
             self.step()
@@ -44,6 +47,7 @@ class TorchTrainer:
         gc.collect()
         reset_peak_memory()
         return {
+            "first_launch": first_launch,
             "first_step": first_step,
             "compiles": self._warm[0] - self._before[0],
             "compile": self._warm[1] - self._before[1],
