@@ -78,11 +78,11 @@ struct Size {
   int64_t bytes = 0;
 };
 
-// Of an array; of a tuple the last array's: that is the result of what is begun and ended apart.
-Size size_of(std::string_view shape) {
+// Of an array, or of all arrays in a tuple, in order.
+void add_sizes(std::string_view shape, std::vector<Size>& into) {
   uint64_t type = 0;
   std::vector<int64_t> dims;
-  std::string_view last;
+  bool is_tuple = false;
   WireReader reader(shape, kProgram);
   reader.fields([&](uint64_t number, uint64_t wire_type) {
     switch (number) {
@@ -93,16 +93,28 @@ Size size_of(std::string_view shape) {
         reader.numbers(wire_type, dims);
         return;
       case field::kTupleShapes:
-        last = reader.bytes();
+        is_tuple = true;
+        add_sizes(reader.bytes(), into);
         return;
       default:
         reader.skip(wire_type);
     }
   });
-  if (!last.empty()) return size_of(last);
+  if (is_tuple) return;
   int64_t elements = 1;
   for (int64_t dim : dims) elements *= dim;
-  return {elements, elements * element_bytes(type)};
+  into.push_back({elements, elements * element_bytes(type)});
+}
+
+// Of each result of a gather: one for each operand, behind what it begins with.
+std::vector<Size> gathered_sizes(const Instruction& gather) {
+  std::vector<Size> sizes;
+  add_sizes(gather.shape, sizes);
+  const size_t results = gather.operands.size();
+  if (sizes.size() > results) {
+    sizes.erase(sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(results));
+  }
+  return sizes;
 }
 
 std::string op_name(std::string_view metadata) {
@@ -172,19 +184,19 @@ class Computation {
             std::map<std::string, int64_t>& found) const {
     for (const Instruction& gather : instructions_) {
       if (!is_gather(gather)) continue;
-      const int64_t bytes = size_of(gather.shape).bytes;
-      if (bytes < least_bytes) continue;
       std::string operation = op_name(gather.metadata);
       // That was asked for in so many words.
       if (operation.starts_with("xla::sharding_constraint")) continue;
-      const Origin origin = origin_of(gather);
-      if (const Instruction* hard = hard_user(gather)) {
-        operation = op_name(hard->metadata);
-      } else if (origin.ratio != num_partitions || origin.is_given) {
-        continue;
+      const Instruction* hard = hard_user(gather);
+      if (hard) operation = op_name(hard->metadata);
+      const std::vector<Size> sizes = gathered_sizes(gather);
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        if (sizes[i].bytes < least_bytes) continue;
+        const Origin origin = origin_of(gather, i);
+        if (!hard && (origin.ratio != num_partitions || origin.is_given)) continue;
+        int64_t& largest = found[operation];
+        largest = std::max(largest, sizes[i].bytes);
       }
-      int64_t& largest = found[operation];
-      largest = std::max(largest, bytes);
     }
   }
 
@@ -206,16 +218,20 @@ class Computation {
     });
   }
 
-  Origin origin_of(const Instruction& gather) const {
+  // Of a gather's operand number `i`.
+  Origin origin_of(const Instruction& gather, size_t i) const {
     Origin origin;
     const Instruction* at = &gather;
-    while (is_gather(*at) || is_passing(*at)) {
-      if (at->operands.empty()) return origin;
-      const auto from = by_id_.find(at->operands.front());
+    for (; is_gather(*at) || is_passing(*at); i = 0) {
+      if (i >= at->operands.size()) return origin;
+      const auto from = by_id_.find(at->operands[i]);
       if (from == by_id_.end()) return origin;
       if (is_gather(*at)) {
-        const int64_t part = size_of(from->second->shape).elements;
-        if (part > 0) origin.ratio *= size_of(at->shape).elements / part;
+        const std::vector<Size> whole = gathered_sizes(*at);
+        std::vector<Size> part;
+        add_sizes(from->second->shape, part);
+        if (i >= whole.size() || part.size() != 1 || part[0].elements == 0) return origin;
+        origin.ratio *= whole[i].elements / part[0].elements;
       }
       at = from->second;
     }

@@ -76,6 +76,16 @@ TEST(Replication, NotOfParametersButForWhatCannotBeCut) {
   EXPECT_EQ(call("__onednn$matmul"), 0u);
 }
 
+TEST(Replication, SeveralInOne) {
+  const std::string both = message(4, shape(64)) + message(4, shape(16));
+  const std::string gather = message(2, "all-gather") + message(3, both) + number(35, 3) +
+                             message(36, {char(1), char(2)}) + message(7, message(2, "both"));
+  const std::string computed = instruction(1, "add", 8) + instruction(2, "add", 8);
+  const auto found = replications(program(computed + message(2, gather)), 8, 1);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].bytes, 256);  // the other is not whole
+}
+
 TEST(Replication, NotWhatWasAskedFor) {
   const std::string marked = instruction(1, "add", 8) +
                              instruction(2, "all-gather", 64, 1, "xla::sharding_constraint a.py:3");
