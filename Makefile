@@ -2,6 +2,7 @@
 #   make demo    build, then train a small network on the xla device
 #   make test    build, then run all tests, C++ and Python
 #   make bench   build, then measure against CPU eager
+#   make docs    build, then write the API reference, out/api/index.html
 #   make lint    check formatting and style;  make format  repair it
 #
 # PYTHON=python3.12      another interpreter
@@ -10,7 +11,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test bench lint format build build-tests clean help
+.PHONY: demo test bench docs lint format build build-tests clean help
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -22,13 +23,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --no-build-isolation --no-deps -v -e .
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -9
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -10
 
 demo: $(VENV)/.demo build
 	$(BIN)/python -m examples.digits $(ARGS)
 
 bench: $(VENV)/.demo build
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.docs build
+	$(BIN)/python docs/generate_api.py out/api
 
 test: $(VENV)/.test build-tests
 	$(BIN)/ctest --test-dir build --output-on-failure
@@ -65,7 +69,7 @@ $(VENV)/.torch: $(VENV)/.venv pyproject.toml
 	$(PIP) install $$($(BIN)/python cmake/requirements.py)
 	touch $@
 
-$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.torch
+$(VENV)/.demo $(VENV)/.docs $(VENV)/.test: $(VENV)/.%: $(VENV)/.torch
 	$(PIP) install $$($(BIN)/python cmake/requirements.py $*)
 	touch $@
 
