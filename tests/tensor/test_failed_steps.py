@@ -353,12 +353,12 @@ def test_where_all_are_to_blame_few_programs_are_tried(device, metrics):
     weights = [torch.full((i + 2,), 3.0, device=device) for i in range(60)]
     torch_xla.sync()
     programs = compiles()
-    column = torch.ones(1 << 19, device=device) * weights[0][0]
-    square = column[:, None] * column  # 1 TiB
-    number = (square @ column)[0]
+    huge = too_large(device) + weights[0][0]
+    xm.optimization_barrier_([huge])  # or XLA would see that one element is enough
+    number = huge[0, 0]
     for weight in weights:
         weight.add_(number)
-    del column, square, number
+    del huge, number
     with pytest.raises(torch.OutOfMemoryError):
         torch_xla.sync()
     assert compiles() - programs <= 10
