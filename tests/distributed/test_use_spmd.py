@@ -139,21 +139,6 @@ def test_automatic_sharding_is_refused(run_python):
     assert "auto_policy" in out and out.endswith("False\n")
 
 
-def test_one_device_is_a_mesh_too(run_python):
-    out = run_ok(
-        run_python,
-        """
-        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
-        xr.use_spmd()
-        t = xs.mark_sharding(torch.arange(3.0).to("xla"), xs.get_1d_mesh("x"), ("x",))
-        (shard,) = t.local_shards
-        print((t * 2).tolist(), shard.data.tolist(), shard.indices, shard.replica_id)
-        """,
-        CPU_NUM_DEVICES="1",
-    )
-    assert out == "[0.0, 2.0, 4.0] [0.0, 1.0, 2.0] Ellipsis 0\n"
-
-
 @pytest.mark.parametrize("flag, on", [("1", True), ("0", False)])
 def test_the_environment_turns_it_on(run_python, flag, on):
     out = run_ok(
@@ -200,14 +185,26 @@ def test_hybrid_meshes(run_python):
     ]
 
 
-def test_manual_parts_on_one_device(run_python):
+def test_one_device_is_a_mesh_too(run_python):
     out = run_ok(
         run_python,
         """
         import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
         xr.use_spmd()
         mesh = xs.get_1d_mesh("x")
+
+        t = xs.mark_sharding(torch.arange(3.0).to("xla"), mesh, ("x",))
+        (shard,) = t.local_shards
+        print((t * 2).tolist(), shard.data.tolist(), shard.indices, shard.replica_id)
+
         x = torch.arange(4.0).to("xla").requires_grad_()
+        pending = x * 2
+        xs.mark_sharding(pending, mesh, ("x",))
+        y = xs.mark_sharding_with_gradients(pending, mesh, ("x",))
+        y.sum().backward()
+        print(y.tolist(), x.grad.tolist())
+
+        x.grad = None
         piece = xs.manual_all_reduce(xs.enable_manual_sharding(x, ("x",), mesh), "x", mesh)
         piece = xs.manual_all_gather(xs.manual_reduce_scatter(piece, "x", 0, mesh), "x", 0, mesh)
         y = xs.disable_manual_sharding(piece * piece, ("x",), (4,), mesh)
@@ -216,26 +213,11 @@ def test_manual_parts_on_one_device(run_python):
         """,
         CPU_NUM_DEVICES="1",
     )
-    assert out.splitlines() == ["[0.0, 1.0, 4.0, 9.0] [0.0, 2.0, 4.0, 6.0]"]
-
-
-def test_marks_on_one_device(run_python):
-    out = run_ok(
-        run_python,
-        """
-        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
-        xr.use_spmd()
-        mesh = xs.get_1d_mesh("x")
-        x = torch.arange(4.0).to("xla").requires_grad_()
-        pending = x * 2
-        xs.mark_sharding(pending, mesh, ("x",))
-        y = xs.mark_sharding_with_gradients(pending, mesh, ("x",))
-        y.sum().backward()
-        print(y.tolist(), x.grad.tolist())
-        """,
-        CPU_NUM_DEVICES="1",
-    )
-    assert out.splitlines() == ["[0.0, 2.0, 4.0, 6.0] [2.0, 2.0, 2.0, 2.0]"]
+    assert out.splitlines() == [
+        "[0.0, 2.0, 4.0] [0.0, 1.0, 2.0] Ellipsis 0",
+        "[0.0, 2.0, 4.0, 6.0] [2.0, 2.0, 2.0, 2.0]",
+        "[0.0, 1.0, 4.0, 9.0] [0.0, 2.0, 4.0, 6.0]",
+    ]
 
 
 def test_steps_recorded_before_are_traced_again(run_python):
