@@ -16,6 +16,8 @@ SHELL := bash
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 ARGS ?=
+# A file's tests stay in one process. PARALLEL= runs all in one, as pytest itself does.
+PARALLEL ?= -n logical --maxprocesses 4 --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -36,7 +38,7 @@ docs: $(VENV)/.docs build
 
 test: $(VENV)/.test build-tests
 	$(BIN)/ctest --test-dir build --output-on-failure
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
