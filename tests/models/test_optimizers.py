@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
 
 import pytest
@@ -344,3 +345,41 @@ def test_state_dicts_travel_between_devices(case, device):
     for ours, theirs in zip(model.parameters(), twin.model.parameters(), strict=True):
         assert theirs.device.type == "cpu"
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"capturable": True}], ids=str)
+def test_a_state_that_was_loaded_onto_the_device_goes_on_exactly(device, metrics, options):
+    inputs = torch.randn(6, 8, 4)
+
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 2).to(device)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
+
+    def losses(model, optimizer, steps):
+        result = []
+        for i in steps:
+            optimizer.zero_grad()
+            loss = model(inputs[i].to(device)).square().mean()
+            loss.backward()
+            optimizer.step()
+            torch_xla.sync()
+            result.append(loss.detach())
+        return torch.stack([loss.cpu() for loss in result])
+
+    model, optimizer = make()
+    losses(model, optimizer, range(3))
+    file = io.BytesIO()
+    torch.save([model.state_dict(), optimizer.state_dict()], file)
+    expected = losses(model, optimizer, range(3, 6))
+
+    file.seek(0)
+    states = torch.load(file, map_location=device)
+    model, optimizer = make()
+    model.load_state_dict(states[0])
+    optimizer.load_state_dict(states[1])
+    (count, *_) = (state["step"] for state in optimizer.state.values())
+    assert count.device.type == ("xla" if options else "cpu")
+    metrics.clear_all()
+    assert torch.equal(losses(model, optimizer, range(3, 6)), expected)
+    assert metrics.metric_data("TransferFromDeviceTime")[0] == 3  # the losses

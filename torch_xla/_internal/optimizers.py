@@ -5,14 +5,19 @@ call for all of them (foreach) and one call for a whole step (fused) by lists of
 torch keeps in functions. With xla in them a plain `torch.optim.AdamW(model.parameters())` takes the
 foreach form, as on CUDA: a step is traced in some ten calls instead of some ten for each parameter.
 State stays as on CPU: the count of steps is a CPU tensor unless one asks for `fused` or
-`capturable`.
+`capturable`, also when a state is loaded that was put onto the device as a whole: counts that are
+read back would cut each step in two.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
+from typing import Any
 
+import torch
+from torch.optim import Optimizer
 from torch.optim.optimizer import _get_capturable_supported_devices as _capturable
 from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices as _foreach
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices as _fused
@@ -40,6 +45,28 @@ def register() -> None:
         (_capturable, _capturable_and_xla),
     ):
         _replace(original, replacement)
+    _keep_counts_on_the_host()
+
+
+def _keep_counts_on_the_host() -> None:
+    original = Optimizer._process_value_according_to_param_policy
+
+    @functools.wraps(original)
+    def process(
+        param: torch.Tensor,
+        value: torch.Tensor,
+        param_id: int,
+        param_groups: list[dict[Any, Any]],
+        key: Any = None,
+    ) -> torch.Tensor:
+        value = original(param, value, param_id, param_groups, key)
+        if key != "step" or not torch.is_tensor(value) or value.device.type != "xla":
+            return value
+        group = next((group for group in param_groups if param_id in group["params"]), {})
+        on_device = group.get("fused") or group.get("capturable")
+        return value if on_device else value.cpu()
+
+    Optimizer._process_value_according_to_param_policy = staticmethod(process)
 
 
 def _replace(original: Callable[..., list[str]], replacement: Callable[..., list[str]]) -> None:
