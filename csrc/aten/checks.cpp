@@ -9,6 +9,7 @@
 
 #include "aten/kernel.h"
 #include "lazy/host_range.h"
+#include "lazy/manual.h"
 #include "lazy/runtime.h"
 #include "lazy/trimmed.h"
 #include "lazy/value_checks.h"
@@ -188,7 +189,8 @@ void set_check_values(bool check) { g_check = check; }
 
 bool checks_values() {
   static const bool is_cpu = lazy::Runtime::get().is_cpu();
-  return is_cpu && g_check.load(std::memory_order_relaxed);
+  // In a part that is written for one device each would find something else.
+  return is_cpu && g_check.load(std::memory_order_relaxed) && !lazy::has_manual_parts();
 }
 
 ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const char* op,

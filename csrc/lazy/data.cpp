@@ -13,6 +13,7 @@
 #include "lazy/spin_lock.h"
 #include "lazy/untold.h"
 #include "lazy/value_checks.h"
+#include "pjrt/error.h"
 #include "pjrt/fork_guard.h"
 
 namespace torch_xla::lazy {
@@ -155,7 +156,12 @@ bool DeviceData::is_gone() const {
 
 void DeviceData::wait() const {
   const State state = state_.load(std::memory_order_acquire);
-  if ((state == State::kReady || state == State::kUnchecked) && !is_gone()) array_.wait();
+  if ((state != State::kReady && state != State::kUnchecked) || is_gone()) return;
+  try {
+    array_.wait();
+  } catch (const pjrt::Error&) {
+    if (!is_gone()) throw;  // another thread's step has taken it since
+  }
 }
 
 void DeviceData::settle() {

@@ -70,8 +70,11 @@ struct CutValueHash {
   }
 };
 
-Roots gather_roots(Storages storages) {
+// `reader`: one of the storages that is there for the sake of a read only. What it held decides
+// nothing.
+Roots gather_roots(Storages storages, const LazyStorage* reader = nullptr) {
   Roots roots;
+  std::vector<bool> only_read;  // by value
   using Entry = std::pair<const CutValue, size_t>;
   std::unordered_map<CutValue, size_t, CutValueHash, std::equal_to<>, ir::BlockAllocator<Entry>>
       seen(storages.size());
@@ -94,14 +97,20 @@ Roots gather_roots(Storages storages) {
       roots.fill_shardings.push_back(sharding);
     }
     const auto [entry, fresh] = seen.emplace(CutValue(value, sharding), roots.values.size());
+    const size_t v = entry->second;
+    const bool reads = storage.get() == reader;
     if (fresh) {
       roots.values.push_back(value);
       roots.shardings.push_back(sharding);
       roots.befores.push_back(before);
-    } else if (!(roots.befores[entry->second] == before)) {
-      roots.befores[entry->second] = {};
+      only_read.push_back(reads);
+    } else if (only_read[v]) {
+      roots.befores[v] = before;
+      only_read[v] = false;
+    } else if (!reads && !(roots.befores[v] == before)) {
+      roots.befores[v] = {};
     }
-    roots.value_of.push_back(entry->second);
+    roots.value_of.push_back(v);
     roots.cuts.push_back(is_trimmed(contents) ? contents : ir::Value());
     roots.storages.push_back(std::move(storage));
   }
@@ -296,10 +305,12 @@ class Launch {
 // Computes some values, without a change to anything else, and keeps a promise for each.
 void run_alone(c10::Device device, std::span<const ir::Value> values,
                std::span<const std::shared_ptr<DeviceData>> promises,
-               const std::vector<const sharding::Sharding*>& shardings = {}) {
+               const std::vector<const sharding::Sharding*>& shardings = {},
+               std::span<const Before> befores = {}) {
   const InEarnest in_earnest;
   std::lock_guard lock(ir::graph_mutex());
-  Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false, {shardings, {}});
+  Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false, {shardings, {}},
+                std::span<const ir::Node* const>(), befores);
   launch.check_inputs();
   launch.prepare();
   launch.execute([](ir::Node*) -> const Array* { return nullptr; }, promises);
@@ -508,13 +519,15 @@ class Isolation {
     std::vector<ir::Value> values;
     std::vector<std::shared_ptr<DeviceData>> promises;
     std::vector<const sharding::Sharding*> shardings;
+    std::vector<Before> befores;
     for (size_t v : group) {
       values.push_back(roots_.values[v]);
       promises.push_back(promises_.data[v]);
       shardings.push_back(roots_.shardings[v]);
+      befores.push_back(roots_.befores[v]);
     }
     try {
-      run_alone(device_, values, promises, shardings);
+      run_alone(device_, values, promises, shardings, befores);
     } catch (...) {
       if (failures_left_ > 0) --failures_left_;
       divide(group, std::current_exception());
@@ -655,20 +668,20 @@ std::shared_ptr<DeviceData> compute_alone(const ir::Value& value, c10::Device de
 namespace {
 
 // Runs what is pending. Where `behind`, a large step is started on another thread once its program
-// is there.
-void run_pending(c10::Device device, bool wait, bool behind) {
+// is there. `reader` as for gather_roots().
+void run_pending(c10::Device device, bool wait, bool behind, const LazyStorage* reader = nullptr) {
   pjrt::check_not_forked();
   check_may_run();  // before the lock, which a capture holds
   std::lock_guard one_sync(launch_mutex());
   finish_launch();
-  auto step =
-      std::make_shared<Step>(device, gather_roots(LazyStorage::all_pending(device.index())));
+  auto step = std::make_shared<Step>(
+      device, gather_roots(LazyStorage::all_pending(device.index()), reader));
   if (step->empty()) return;
   check_may_execute();
   Runtime::get();  // Before anything changes: no device, no loss.
   step->prepare();
   remember_launch(device, step->results().back());
-  if (behind && step->is_large()) {
+  if (behind && !is_dry_run() && step->is_large()) {
     // An error is thrown by the tensors that it is the end of, when they are read, and once by the
     // next sync.
     launch_behind([step = std::move(step)] { step->launch(/*behind=*/true); });
@@ -738,7 +751,7 @@ std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
   LazyStorage* const holder = &LazyStorage::of(owner);
   value = {};  // or it would keep what it was made from
   try {
-    run_pending(device, /*wait=*/false, /*behind=*/false);
+    run_pending(device, /*wait=*/false, /*behind=*/false, holder);
   } catch (...) {
     if (!allow_execution()) throw;
     // Another pending tensor may be to blame; this one can be had without it.

@@ -297,7 +297,10 @@ void wait_device(c10::Device device) {
   finish_launch();
   const std::exception_ptr error = wait_launched(device);
   if (error) forget_launched(device);
-  if (const auto untold = take_untold(device, /*wait=*/true)) std::rethrow_exception(untold);
+  if (const auto untold = take_untold(device, /*wait=*/true)) {
+    if (error) note_untold(device, error);
+    std::rethrow_exception(untold);
+  }
   if (error) std::rethrow_exception(error);
 }
 

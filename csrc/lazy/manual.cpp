@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "ir/manual.h"
@@ -15,6 +16,8 @@
 
 namespace torch_xla::lazy {
 namespace {
+
+std::atomic<bool> g_has_parts{false};
 
 using sharding::Sharding;
 
@@ -59,6 +62,8 @@ int64_t dim_of(const at::Tensor& piece, int64_t dim) {
 
 }  // namespace
 
+bool has_manual_parts() { return g_has_parts.load(std::memory_order_relaxed); }
+
 at::Tensor enter_manual(const at::Tensor& whole, const Sharding* sharding) {
   constexpr const char* kCaller = "enable_manual_sharding";
   check_sharding(kCaller, whole, *sharding);
@@ -70,6 +75,7 @@ at::Tensor enter_manual(const at::Tensor& whole, const Sharding* sharding) {
   }
   ir::Value value = read(whole);
   if (!is_partitioned()) return like(whole, std::move(value));
+  g_has_parts.store(true);
   if (DeviceData* data = DeviceData::of(value)) data->place(sharding);
   return like(whole, ir::enter_manual(std::move(value), sharding));
 }
@@ -93,6 +99,7 @@ void mark_manual(const at::Tensor& tensor) {
   if (now && now->is_manual()) return;
   TORCH_CHECK(is_spmd(), "annotate_manual_sharding: call torch_xla.runtime.use_spmd() first");
   if (!is_partitioned()) return;
+  g_has_parts.store(true);
   write(tensor, ir::enter_manual(read(tensor), replicated(static_cast<size_t>(tensor.dim()))));
 }
 

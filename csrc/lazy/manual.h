@@ -13,6 +13,9 @@ namespace torch_xla::lazy {
 // has the shape of one device's piece, and another value on each device; read on the host it is the
 // first device's. On one device all of this leaves tensors as they are.
 
+// Whether any such part was ever written. Checks of values would have to know where it ends.
+bool has_manual_parts();
+
 // A new tensor: the piece of `whole` that each device has by `sharding`. Contents that are on the
 // host go to the devices now, each piece to its own. Throws c10::ValueError as mark_sharding(), and
 // for a dimension that the tiles do not divide.

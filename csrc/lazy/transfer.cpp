@@ -17,6 +17,7 @@
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
 #include "lazy/trimmed.h"
+#include "lazy/untold.h"
 #include "pjrt/error.h"
 
 namespace torch_xla::lazy {
@@ -107,11 +108,15 @@ at::Tensor download(ir::Value value, c10::Device device) {
     value = {};
     return download(cut->whole, device).narrow(cut->dim, 0, cut->size).clone();
   }
+  const bool launches = !DeviceData::of(value);
   try {
     fetch(*materialize(std::move(value), device), cpu);
   } catch (const pjrt::Error& error) {
     throw_as_cpu_does(error);
   }
+  if (!launches) return cpu;
+  // A program may have failed for others: CPU would not have come this far.
+  if (const auto untold = take_untold(device, /*wait=*/false)) std::rethrow_exception(untold);
   return cpu;
 }
 

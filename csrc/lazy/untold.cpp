@@ -50,6 +50,7 @@ std::exception_ptr take_untold(c10::Device device, bool wait) {
   std::vector<Entry> mine, waiting;
   {
     std::lock_guard lock(entries().mutex);
+    if (entries().list.empty()) return nullptr;
     for (Entry& entry : entries().list) {
       (entry.device == device.index() ? mine : waiting).push_back(std::move(entry));
     }

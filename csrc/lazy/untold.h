@@ -10,8 +10,8 @@ namespace torch_xla::lazy {
 class CheckReport;
 
 // Errors of what runs behind the caller. Each read of a tensor that is to blame throws them; but
-// there may be none left, or none that is read. So the next sync, wait or replayed call throws an
-// error that nobody was told of, once.
+// there may be none left, or none that is read. So the next read that launches something, the next
+// sync, wait or replayed call throws an error that nobody was told of, once.
 
 // Of a launch on the thread behind that cost somebody's contents.
 void note_untold(c10::Device device, std::exception_ptr error);

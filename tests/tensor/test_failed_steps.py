@@ -155,6 +155,54 @@ def test_a_failed_check_that_nobody_reads_is_told_once(device, name):
     assert (total + 1).tolist() == [1]
 
 
+def test_a_read_that_launches_tells(device):
+    x = torch.ones(4, device=device)
+    total = torch.zeros(1, device=device)
+    torch_xla.sync()
+    total += wrong_row(x)
+    with pytest.raises(IndexError, match="aten::index at wrong_row"):
+        (x + 1).tolist()
+    assert (x + 1).tolist() == [2] * 4
+    assert total.tolist() == [0]
+    torch_xla.sync(wait=True)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_read_of_what_is_updated_costs_no_state(device, what):
+    job = Job(device, torch.optim.SGD, lr=0.1, momentum=0.9)
+    job.step(*(tensor.to(device) for tensor in GOOD))
+    before = job.state()
+    job.step(*(tensor.to(device) for tensor in WRONG[what][:2]))
+    with pytest.raises(IndexError, match=WRONG[what][2]):
+        next(job.model.parameters()).tolist()  # the step runs for it
+    assert same(job.state(), before)
+    job.step(*(tensor.to(device) for tensor in GOOD))
+    assert not same(job.state(), before)
+
+
+def test_a_second_failed_check_beside_a_lost_tensor_costs_no_state(device):
+    job = Job(device, torch.optim.SGD, lr=0.1)
+    good, wrong = (
+        [tensor.to(device) for tensor in batch] for batch in (GOOD, WRONG["a label"][:2])
+    )
+    average = job.step(*good) * 1
+    torch_xla.sync()
+
+    def is_told():
+        with pytest.raises(IndexError, match=r"aten::nll_loss.* at train"):
+            torch_xla.sync(wait=True)
+
+    for batch in (wrong, good):
+        average = 0.9 * average + 0.1 * job.step(*batch)  # not in place: lost with the first error
+        is_told()
+    before = job.state()
+    average = 0.9 * average + 0.1 * job.step(*wrong)
+    is_told()  # of the average
+    is_told()  # of this step
+    assert same(job.state(), before)
+    torch_xla.sync(wait=True)
+
+
 def test_whoever_read_it_is_not_told_again(device):
     wrong = wrong_row(torch.ones(4, device=device))
     torch_xla.sync()
