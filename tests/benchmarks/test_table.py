@@ -92,7 +92,7 @@ def test_processes_take_turns():
 
     measured = turns.take({"xla": lambda: trainer("xla"), "cpu": lambda: trainer("cpu")}, rounds=2)
     for run in measured.values():
-        assert len(run["wall"]) == len(run["cpu"]) == 2
+        assert len(run["wall"]) == len(run["cpu"]) == 2 * turns.STEPS["mlp"]
     assert measured["xla"]["losses"] == pytest.approx(measured["cpu"]["losses"], rel=1e-4)
 
 
@@ -103,7 +103,7 @@ def test_a_process_that_dies_is_an_error():
 
 
 def test_the_second_process_compiles_nothing():
-    command = [sys.executable, "-m", "benchmarks.train", "--model", "mlp", "--steps", "0"]
+    command = [sys.executable, "-m", "benchmarks.train", "--model", "mlp", "--turns", "0"]
     every_program = {"TORCH_XLA_PERSISTENT_CACHE_MIN_SECONDS": "0"}
 
     def train(environment: dict[str, str]) -> dict:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def measure(device: str) -> dict:
-    command = [sys.executable, "-m", "benchmarks.train", "--model", "mlp", "--steps", "2"]
+    command = [sys.executable, "-m", "benchmarks.train", "--model", "mlp", "--turns", "2"]
     done = subprocess.run(
         [*command, "--device", device], cwd=ROOT, capture_output=True, text=True, check=False
     )
