@@ -50,18 +50,13 @@ KINDS: dict[str, dict] = {
         "clock_rate_ghz": 1.98,
         "device_memory_size": 80 * 10**9,
     },
-    "h200": {
-        "name": "NVIDIA H200",
-        "capability": (9, 0),
-        "shared_memory_per_core": 228 << 10,
-        "shared_memory_per_block_optin": 227 << 10,
-        "core_count": 132,
-        "fpus_per_core": 128,
-        "memory_bandwidth": 4_800_000_000_000,
-        "l2_cache_size": 50 << 20,
-        "clock_rate_ghz": 1.98,
-        "device_memory_size": 141 * 10**9,
-    },
+}
+# The same processor with more memory.
+KINDS["h200"] = {
+    **KINDS["h100"],
+    "name": "NVIDIA H200",
+    "memory_bandwidth": 4_800_000_000_000,
+    "device_memory_size": 141 * 10**9,
 }
 
 

@@ -10,19 +10,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch_xla._extension import _XLAC
-
-# Field numbers of OpenXLA's hlo.proto and xla_data.proto, as far as they are read here.
-_WITH_CONFIG_MODULE = 1
-_MODULE_COMPUTATIONS = 3
-_COMPUTATION_INSTRUCTIONS = 2
-_NAME, _OPCODE, _SHAPE, _METADATA, _GROUPS = 1, 2, 3, 7, 49
-_SOURCE_TARGET_PAIRS, _DEVICE_LIST, _IOTA_GROUPS, _MESH_GROUPS = 52, 87, 92, 93
-_METADATA_OP_NAME = 2
-_SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE = 2, 3, 4
+from torch_xla.debug import _hlo as hlo
 
 # What a line of the table has room for.
 _LONGEST_GROUPS, _LONGEST_OPERATION = 48, 120
@@ -36,10 +28,6 @@ _KINDS = (
     "ragged-all-to-all",
     "reduce-scatter",
 )
-
-# Bits of an element by xla.PrimitiveType; 8 where it is not listed (the 8-bit floats).
-_BITS = {1: 8, 2: 8, 3: 16, 4: 32, 5: 64, 6: 8, 7: 16, 8: 32, 9: 64, 10: 16, 11: 32, 12: 64}
-_BITS |= {15: 64, 16: 16, 18: 128, 21: 4, 22: 4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +83,9 @@ def collectives(program: bytes | None = None) -> list[Collective]:
             raise RuntimeError(f"collectives: a program in the format {last['format']!r}")
         program = last["program"]
     result = []
-    for module in _all(program, _WITH_CONFIG_MODULE):
-        for computation in _all(module, _MODULE_COMPUTATIONS):
-            for instruction in _all(computation, _COMPUTATION_INSTRUCTIONS):
+    for module in hlo.every(program, hlo.WITH_CONFIG_MODULE):
+        for computation in hlo.every(module, hlo.MODULE_COMPUTATIONS):
+            for instruction in hlo.every(computation, hlo.COMPUTATION_INSTRUCTIONS):
                 if found := _collective(instruction):
                     result.append(found)
     return result
@@ -201,60 +189,62 @@ def _short(operation: str) -> str:
 
 
 def _collective(instruction: bytes) -> Collective | None:
-    fields = _by_number(instruction)
-    opcode = _text(fields, _OPCODE)
+    fields = hlo.by_number(instruction)
+    opcode = hlo.text(fields, hlo.OPCODE)
     kind = opcode.removesuffix("-start")
     if kind not in _KINDS:
         return None
-    metadata = _by_number(fields[_METADATA][0]) if _METADATA in fields else {}
-    shapes = list(_array_shapes(fields[_SHAPE][0]))
+    shapes = list(hlo.array_shapes(fields[hlo.SHAPE][0]))
     # What an asynchronous one starts with stands before what it ends with.
     if kind != opcode and len(shapes) > 1:
         shapes = shapes[len(shapes) // 2 :]
     return Collective(
-        kind, sum(map(_shape_bytes, shapes)), _groups(fields), _text(metadata, _METADATA_OP_NAME)
+        kind,
+        sum(map(hlo.shape_bytes, shapes)),
+        _groups(fields),
+        hlo.operation(fields),
     )
 
 
 def _groups(fields: dict[int, list[Any]]) -> tuple[tuple[int, ...], ...]:
-    if _SOURCE_TARGET_PAIRS in fields:
-        pairs = map(_by_number, fields[_SOURCE_TARGET_PAIRS])
+    if hlo.SOURCE_TARGET_PAIRS in fields:
+        pairs = map(hlo.by_number, fields[hlo.SOURCE_TARGET_PAIRS])
         return tuple((pair.get(1, [0])[0], pair.get(2, [0])[0]) for pair in pairs)
-    if _MESH_GROUPS in fields:
-        return _mesh_groups(_by_number(fields[_MESH_GROUPS][0]))
-    if _IOTA_GROUPS in fields:
-        return _iota_groups(_by_number(fields[_IOTA_GROUPS][0]))
-    if _DEVICE_LIST in fields:
-        listed = _by_number(fields[_DEVICE_LIST][0])
+    if hlo.MESH_GROUPS in fields:
+        return _mesh_groups(hlo.by_number(fields[hlo.MESH_GROUPS][0]))
+    if hlo.IOTA_GROUPS in fields:
+        return _iota_groups(hlo.by_number(fields[hlo.IOTA_GROUPS][0]))
+    if hlo.DEVICE_LIST in fields:
+        listed = hlo.by_number(fields[hlo.DEVICE_LIST][0])
         if 2 in listed:
-            return _iota_groups(_by_number(listed[2][0]))
-        fields = {_GROUPS: listed.get(1, [])}
-    groups = (_numbers(_by_number(group), 1) for group in fields.get(_GROUPS, []))
+            return _iota_groups(hlo.by_number(listed[2][0]))
+        fields = {hlo.GROUPS: listed.get(1, [])}
+    groups = (hlo.numbers(hlo.by_number(group), 1) for group in fields.get(hlo.GROUPS, []))
     return tuple(tuple(group) for group in groups if group)
 
 
 def _iota_groups(fields: dict[int, list[Any]]) -> tuple[tuple[int, ...], ...]:
     """IotaReplicaGroupList: number of groups, their size, and an order of 0, 1, 2, ..."""
     size = fields[2][0]
-    order = _transposed_iota(_numbers(fields, 3), _numbers(fields, 4))
+    order = _transposed_iota(hlo.numbers(fields, 3), hlo.numbers(fields, 4))
     return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
 
 
 def _mesh_groups(fields: dict[int, list[Any]]) -> tuple[tuple[int, ...], ...]:
     """MeshAxesReplicaGroupList: a mesh, and (parts of) its axes along which groups lie."""
-    mesh = _by_number(fields[1][0])
-    sizes = [_by_number(axis).get(2, [1])[0] for axis in mesh.get(1, [])]
-    devices = _numbers(mesh, 2)
+    mesh = hlo.by_number(fields[1][0])
+    sizes = [hlo.by_number(axis).get(2, [1])[0] for axis in mesh.get(1, [])]
+    devices = hlo.numbers(mesh, 2)
     if not devices and 3 in mesh:
-        iota = _by_number(mesh[3][0])
-        devices = _transposed_iota(_numbers(iota, 1), _numbers(iota, 2))
+        iota = hlo.by_number(mesh[3][0])
+        devices = _transposed_iota(hlo.numbers(iota, 1), hlo.numbers(iota, 2))
     if not devices:
         devices = list(range(math.prod(sizes)))
     # Each axis is cut into the part before, the one meant, and the one after.
     digits = [[(size, False)] for size in sizes]
-    for reference in map(_by_number, fields.get(2, [])):
+    for reference in map(hlo.by_number, fields.get(2, [])):
         axis = reference.get(1, [0])[0]
-        part = _by_number(reference[2][0]) if 2 in reference else {}
+        part = hlo.by_number(reference[2][0]) if 2 in reference else {}
         before, size = part.get(1, [1])[0], part.get(2, [sizes[axis]])[0]
         digits[axis] = [(before, False), (size, True), (sizes[axis] // (before * size), False)]
     flat = [digit for axis in digits for digit in axis]
@@ -273,71 +263,3 @@ def _transposed_iota(reshape: Sequence[int], order: Sequence[int]) -> list[int]:
     return [
         sum(at * strides[axis] for at, axis in zip(place, order, strict=True)) for place in places
     ]
-
-
-def _array_shapes(shape: bytes) -> Iterator[dict[int, list[Any]]]:
-    fields = _by_number(shape)
-    if _SHAPE_TUPLE in fields:
-        for part in fields[_SHAPE_TUPLE]:
-            yield from _array_shapes(part)
-    else:
-        yield fields
-
-
-def _shape_bytes(fields: dict[int, list[Any]]) -> int:
-    bits = _BITS.get(fields.get(_SHAPE_TYPE, [0])[0], 8)
-    return math.prod(_numbers(fields, _SHAPE_DIMENSIONS)) * bits // 8
-
-
-# --- Protocol buffers' wire format (protobuf.dev/programming-guides/encoding) ---
-
-
-def _by_number(message: bytes) -> dict[int, list[Any]]:
-    fields: dict[int, list[Any]] = {}
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        wire_type = tag & 7
-        if wire_type == 0:
-            value, at = _varint(message, at)
-        elif wire_type == 2:
-            size, at = _varint(message, at)
-            value, at = message[at : at + size], at + size
-        else:
-            size = 8 if wire_type == 1 else 4
-            value, at = message[at : at + size], at + size
-        fields.setdefault(tag >> 3, []).append(value)
-    return fields
-
-
-def _all(message: bytes, number: int) -> list[Any]:
-    return _by_number(message).get(number, [])
-
-
-def _numbers(fields: dict[int, list[Any]], number: int) -> list[int]:
-    """Of a repeated field, packed or not."""
-    result = []
-    for value in fields.get(number, []):
-        if isinstance(value, int):
-            result.append(value)
-            continue
-        at = 0
-        while at < len(value):
-            one, at = _varint(value, at)
-            result.append(one)
-    return result
-
-
-def _text(fields: dict[int, list[Any]], number: int) -> str:
-    return fields[number][0].decode(errors="replace") if number in fields else ""
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7

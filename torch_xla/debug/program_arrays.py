@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from torch_xla.debug import collectives as hlo
+from torch_xla.debug import _hlo as hlo
 
 # Names of xla.PrimitiveType (xla_data.proto).
 _TYPES = {1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64"}
@@ -43,16 +43,16 @@ def argument_bytes(program: bytes) -> int:
         program: a serialized HloModuleProtoWithConfig.
     """
     total = 0
-    for module in hlo._all(program, hlo._WITH_CONFIG_MODULE):
-        (root,) = hlo._numbers(hlo._by_number(module), _ROOT_COMPUTATION)
-        for computation in hlo._all(module, hlo._MODULE_COMPUTATIONS):
-            fields = hlo._by_number(computation)
+    for module in hlo.every(program, hlo.WITH_CONFIG_MODULE):
+        (root,) = hlo.numbers(hlo.by_number(module), _ROOT_COMPUTATION)
+        for computation in hlo.every(module, hlo.MODULE_COMPUTATIONS):
+            fields = hlo.by_number(computation)
             if fields.get(_COMPUTATION_ID, [0])[0] != root:
                 continue
-            for instruction in map(hlo._by_number, fields[hlo._COMPUTATION_INSTRUCTIONS]):
-                if hlo._text(instruction, hlo._OPCODE) == "parameter":
-                    shapes = hlo._array_shapes(instruction[hlo._SHAPE][0])
-                    total += sum(map(hlo._shape_bytes, shapes))
+            for instruction in map(hlo.by_number, fields[hlo.COMPUTATION_INSTRUCTIONS]):
+                if hlo.text(instruction, hlo.OPCODE) == "parameter":
+                    shapes = hlo.array_shapes(instruction[hlo.SHAPE][0])
+                    total += sum(map(hlo.shape_bytes, shapes))
     return total
 
 
@@ -64,19 +64,18 @@ def largest_arrays(program: bytes, count: int = 10) -> list[Array]:
         count: how many at most.
     """
     found = []
-    for module in hlo._all(program, hlo._WITH_CONFIG_MODULE):
+    for module in hlo.every(program, hlo.WITH_CONFIG_MODULE):
         computations = [
-            hlo._by_number(computation)
-            for computation in hlo._all(module, hlo._MODULE_COMPUTATIONS)
+            hlo.by_number(computation) for computation in hlo.every(module, hlo.MODULE_COMPUTATIONS)
         ]
         instructions = {
             fields.get(_COMPUTATION_ID, [0])[0]: [
-                hlo._by_number(raw) for raw in fields.get(hlo._COMPUTATION_INSTRUCTIONS, [])
+                hlo.by_number(raw) for raw in fields.get(hlo.COMPUTATION_INSTRUCTIONS, [])
             ]
             for fields in computations
         }
         # Inside of a fusion nothing is kept in memory; bodies of loops and calls are the program's.
-        waiting = hlo._numbers(hlo._by_number(module), _ROOT_COMPUTATION)
+        waiting = hlo.numbers(hlo.by_number(module), _ROOT_COMPUTATION)
         seen: set[int] = set()
         while waiting:
             identity = waiting.pop()
@@ -84,9 +83,9 @@ def largest_arrays(program: bytes, count: int = 10) -> list[Array]:
                 continue
             seen.add(identity)
             for fields in instructions.get(identity, []):
-                opcode = hlo._text(fields, hlo._OPCODE)
+                opcode = hlo.text(fields, hlo.OPCODE)
                 if opcode in ("while", "conditional", "call"):
-                    waiting += hlo._numbers(fields, _CALLED)
+                    waiting += hlo.numbers(fields, _CALLED)
                 if opcode not in _NO_ARRAY:
                     found += _arrays_of(fields)
     found.sort(key=lambda array: -array.bytes)
@@ -94,19 +93,18 @@ def largest_arrays(program: bytes, count: int = 10) -> list[Array]:
 
 
 def _arrays_of(fields: dict) -> list[Array]:
-    metadata = hlo._by_number(fields[hlo._METADATA][0]) if hlo._METADATA in fields else {}
     return [
         Array(
-            hlo._shape_bytes(shape),
+            hlo.shape_bytes(shape),
             _shape_text(shape),
-            hlo._text(fields, hlo._NAME),
-            hlo._text(metadata, hlo._METADATA_OP_NAME),
+            hlo.text(fields, hlo.NAME),
+            hlo.operation(fields),
         )
-        for shape in hlo._array_shapes(fields[hlo._SHAPE][0])
+        for shape in hlo.array_shapes(fields[hlo.SHAPE][0])
     ]
 
 
 def _shape_text(fields: dict) -> str:
-    number = fields.get(hlo._SHAPE_TYPE, [0])[0]
-    sizes = ",".join(map(str, hlo._numbers(fields, hlo._SHAPE_DIMENSIONS)))
+    number = fields.get(hlo.SHAPE_TYPE, [0])[0]
+    sizes = ",".join(map(str, hlo.numbers(fields, hlo.SHAPE_DIMENSIONS)))
     return f"{_TYPES.get(number, f'type {number}')}[{sizes}]"
