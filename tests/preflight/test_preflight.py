@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from compilers import needs_compiler
 
 from torch_xla import preflight
 from torch_xla._internal import plugins
@@ -21,10 +22,6 @@ def line_of(text):
     return number
 
 
-needs_compiler = pytest.mark.skipif(
-    "lammps" not in str(plugins.CpuPlugin().find()),
-    reason="the CPU plugin that is installed compiles for its own client only",
-)
 needs_tpu_compiler = pytest.mark.skipif(
     not (os.environ.get("TPU_LIBRARY_PATH") or plugins.TpuPlugin().find()),
     reason="libtpu is not installed (extra tpu)",

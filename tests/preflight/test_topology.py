@@ -1,8 +1,9 @@
 """Compiling for devices that are not here; the CPU plugin's topologies stand for the rest."""
 
 import pytest
+from compilers import needs_compiler
 
-from torch_xla._internal import gpu_targets, plugins
+from torch_xla._internal import gpu_targets
 from torch_xla.debug.flops import matmul_flops
 from torch_xla.experimental import topology
 
@@ -18,11 +19,6 @@ module @product {
   }
 }
 """
-
-needs_compiler = pytest.mark.skipif(
-    "lammps" not in str(plugins.CpuPlugin().find()),
-    reason="the CPU plugin that is installed compiles for its own client only",
-)
 
 
 @pytest.fixture(scope="module")
