@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -15,6 +14,7 @@ from torch.distributed.tensor.parallel import (
     PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
+    loss_parallel,
     parallelize_module,
 )
 
@@ -232,8 +232,44 @@ def test_axes_of_a_mesh():
         list(GRID)
 
 
-def test_fully_shard_of_torch_is_refused():
-    model = nn.Linear(16, 16).to("xla")
-    with pytest.raises(NotImplementedError, match="SpmdFullyShardedDataParallel"):
-        fully_shard(model, mesh=row())
-    assert torch.isfinite(model(torch.ones(2, 16).to("xla"))).all()
+def test_axes_of_a_mesh_of_torch():
+    mesh = init_device_mesh("xla", (2, 4), mesh_dim_names=("data", "model"))
+    axes = mesh["model"]
+    assert axes.size() == 4 and axes.ndim == 1 and axes.mesh_dim_names == ("model",)
+    assert axes.whole == GRID
+    t = distribute_tensor(torch.ones(8, 8), axes, [Shard(0)])
+    assert spec_of(t) == str(GRID.get_op_sharding(("model", None)))
+    assert torch.equal(t.to_local().cpu(), torch.ones(8, 8))
+    with pytest.raises(ValueError, match="no axis 'rows'"):
+        mesh["rows"]
+
+
+def test_losses_over_a_cut_vocabulary():
+    """Inside `loss_parallel` or not: XLA cuts the loss as it cuts all else."""
+    plain = nn.Linear(16, 32)
+    style = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    model = parallelize_module(copy.deepcopy(plain).to("xla"), row(), style)
+    x, targets = torch.randn(4, 16), torch.randint(32, (4,))
+    with loss_parallel():
+        loss = nn.functional.cross_entropy(model(x.to("xla")), targets.to("xla"))
+        loss.backward()
+    torch_xla.sync()
+    found = collectives.collectives()
+    assert {one.kind for one in found} == {"all-reduce"}
+    assert max(one.bytes for one in found) < 4 * 32 * 4  # numbers of rows, no scores
+    expected = nn.functional.cross_entropy(plain(x), targets)
+    expected.backward()
+    torch.testing.assert_close(loss.detach().cpu(), expected.detach())
+    torch.testing.assert_close(model.weight.grad.cpu(), plain.weight.grad)
+
+
+def test_context_parallel_is_refused():
+    from torch.distributed.tensor.experimental import context_parallel
+
+    q = torch.ones(1, 1, 16, 8).to("xla")
+    with (
+        pytest.raises(NotImplementedError, match="dimension of the sequence"),
+        context_parallel(row(), buffers=[q], buffer_seq_dims=[2]),
+    ):
+        pass
+    assert q.shape == (1, 1, 16, 8)

@@ -20,7 +20,11 @@ def register() -> None:
     dynamo.after_import(
         {
             "torch.distributed.tensor._api": _take_local_for_whole,
-            "torch.distributed.fsdp._fully_shard._fully_shard": _refuse_fully_shard,
+            "torch.distributed.fsdp._fully_shard._fully_shard": _shard_over_xla,
+            "torch.distributed.device_mesh": _slice_over_xla,
+            "torch.distributed.tensor.experimental._context_parallel._attention": (
+                _refuse_context_parallel
+            ),
         }
     )
 
@@ -42,19 +46,67 @@ def _take_local_for_whole(module: ModuleType) -> None:
     module.DTensor.from_local = staticmethod(from_local)
 
 
-def _refuse_fully_shard(module: ModuleType) -> None:
-    """torch's `fully_shard` gathers parameters by process groups, of which xla has none."""
-    validate = getattr(module, "_validate_mesh", None)
-    if validate is None:
-        return
+def _shard_over_xla(module: ModuleType) -> None:
+    """`fully_shard` over xla, whose parameters need no process groups.
 
-    def validate_mesh(mesh: Any, *args: Any, **kwargs: Any) -> None:
+    Programs may have imported the function already, so it is changed on the inside: what torch's
+    decorator calls is another.
+    """
+    wrapper = module.fully_shard
+    cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
+    if "func" not in cells:
+        return
+    of_torch = cells["func"].cell_contents
+
+    @functools.wraps(of_torch)
+    def fully_shard(modules: Any, *, mesh: Any = None, **options: Any) -> Any:
+        mesh = _default_mesh() if mesh is None else mesh
+        if getattr(mesh, "device_type", None) != "xla":
+            return of_torch(modules, mesh=mesh, **options)
+        from torch_xla.distributed.fsdp.fully_shard import fully_shard as over_xla
+
+        return over_xla(modules, mesh=mesh, **options)
+
+    cells["func"].cell_contents = fully_shard
+
+
+def _default_mesh() -> Any:
+    """In SPMD mode the global mesh, else all devices in a row."""
+    from torch_xla import runtime
+
+    if not runtime.is_spmd():
+        return None
+    from torch_xla.distributed.spmd import mesh
+
+    return mesh.get_global_mesh() or mesh.get_1d_mesh("fsdp")
+
+
+def _slice_over_xla(module: ModuleType) -> None:
+    """`mesh["model"]` of a mesh of xla, which needs no process groups either."""
+    of_torch = module.DeviceMesh.__getitem__
+
+    @functools.wraps(of_torch)
+    def getitem(self: Any, names: Any) -> Any:
+        if self.device_type != "xla":
+            return of_torch(self, names)
+        from torch_xla.distributed.spmd.api import convert_to_xla_mesh
+
+        return convert_to_xla_mesh(self)[names]
+
+    module.DeviceMesh.__getitem__ = getitem
+
+
+def _refuse_context_parallel(module: ModuleType) -> None:
+    """It would put the sequence into an order that is meant for ranks."""
+    of_torch = module._context_parallel_buffers
+
+    @functools.wraps(of_torch)
+    def buffers(mesh: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(mesh, "device_type", None) == "xla":
             raise NotImplementedError(
-                "fully_shard: over a mesh of xla parameters are cut by "
-                "torch_xla.experimental.spmd_fully_sharded_data_parallel."
-                "SpmdFullyShardedDataParallel, and XLA gathers them where they are used"
+                "context_parallel: over a mesh of xla, cut the dimension of the sequence by "
+                "torch_xla.distributed.spmd.mark_sharding"
             )
-        validate(mesh, *args, **kwargs)
+        return of_torch(mesh, *args, **kwargs)
 
-    module._validate_mesh = validate_mesh
+    module._context_parallel_buffers = buffers

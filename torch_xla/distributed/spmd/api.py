@@ -215,10 +215,6 @@ class XLAActivation(XLAShardedTensor):
             raise ValueError("redistribute: placements are missing")
         return _activation(self.global_tensor, device_mesh or self.device_mesh, placements)
 
-    def to_local(self, **_: Any) -> torch.Tensor:
-        """The whole tensor as a plain one: the only process has all parts of it."""
-        return self.global_tensor
-
 
 def _activation(
     tensor: torch.Tensor, along: AnyMesh, placements: Sequence[Placement]

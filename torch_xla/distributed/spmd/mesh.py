@@ -234,14 +234,25 @@ class MeshAxes:
         """Number of axes."""
         return len(self.axes)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of places along each."""
+        return tuple(self.whole.mesh_shape[axis] for axis in self.axes)
+
+    @property
+    def mesh_dim_names(self) -> tuple[str | int, ...]:
+        """Their names; numbers where axes have none."""
+        return tuple(self.whole._name_of(axis) for axis in self.axes)
+
     def size(self) -> int:
         """Number of places along them."""
-        return math.prod(self.whole.mesh_shape[axis] for axis in self.axes)
+        return math.prod(self.shape)
 
     def __repr__(self) -> str:
-        names = tuple(self.whole._name_of(axis) for axis in self.axes)
         mesh = self.whole
-        return f"MeshAxes(axes={names}, of Mesh({mesh.mesh_shape}, {mesh.axis_names}))"
+        return (
+            f"MeshAxes(axes={self.mesh_dim_names}, of Mesh({mesh.mesh_shape}, {mesh.axis_names}))"
+        )
 
 
 class HybridMesh(Mesh):

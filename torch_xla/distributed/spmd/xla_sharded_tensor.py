@@ -185,6 +185,10 @@ class XLAShardedTensor(torch.Tensor):
         """The whole tensor, as a plain one."""
         return self.global_tensor
 
+    def to_local(self, **_: Any) -> torch.Tensor:
+        """The whole tensor, as a plain one: the only process has all parts of it."""
+        return self.global_tensor
+
     def invalidate_spec_cache(self) -> None:
         """Does nothing: shardings are asked for each time, and never kept here."""
 
