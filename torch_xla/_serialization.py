@@ -1,13 +1,14 @@
-"""Saving and loading: xla tensors go through torch's own code for storages.
+"""Saving, loading and deep copies: xla tensors go through torch's own code for storages.
 
 torch saves tensors of device types it knows by name as separate copies. An xla tensor has a real
 storage, so it can be saved as on CPU instead: tensors that share memory share it in the file and
 after loading, and `map_location` takes all its forms. Files load where there is no torch_xla, too
-(with `map_location="cpu"`).
+(with `map_location="cpu"`). In the same way what `copy.deepcopy` copies shares what it shared.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections import OrderedDict
@@ -25,6 +26,7 @@ def register() -> None:
         return
     torch.serialization.register_package(_PRIORITY, _tag, _restore)
     torch.Tensor._reduce_ex_internal = _with_xla(torch.Tensor._reduce_ex_internal)
+    torch.Tensor.__deepcopy__ = _with_storage(torch.Tensor.__deepcopy__)
     torch.UntypedStorage._write_file = _from_host(torch.UntypedStorage._write_file)
     torch.UntypedStorage._set_from_file = _through_host(torch.UntypedStorage._set_from_file)
 
@@ -66,6 +68,48 @@ def _with_xla(reduce: Any) -> Any:
 
     reduce_ex._knows_xla = True
     return reduce_ex
+
+
+def _with_storage(deepcopy: Any) -> Any:
+    """torch copies tensors of device types it knows by name one by one, without their storage."""
+
+    @functools.wraps(deepcopy)
+    def copied(self: torch.Tensor, memo: dict) -> torch.Tensor:
+        whole = type(self) is torch.Tensor and self.layout == torch.strided and self.is_leaf
+        if self.device.type != "xla" or not whole or id(self) in memo:
+            return deepcopy(self, memo)
+        with torch.no_grad():
+            result = _in_storage(self, _copy_of_storage(self, memo.setdefault("torch", {})))
+        result.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            result.grad = copy.deepcopy(self.grad, memo)
+        result.__dict__ = copy.deepcopy(self.__dict__, memo)
+        memo[id(self)] = result
+        return result
+
+    return copied
+
+
+def _copy_of_storage(tensor: torch.Tensor, known: dict) -> torch.UntypedStorage:
+    storage = tensor.untyped_storage()
+    if storage._cdata not in known:
+        fills = tensor.numel() * tensor.element_size() == storage.nbytes()
+        if fills and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+            known[storage._cdata] = tensor.detach().clone().untyped_storage()
+        else:
+            count = storage.nbytes() // tensor.element_size()
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            known[storage._cdata] = flat.set_(storage, 0, (count,)).clone().untyped_storage()
+    return known[storage._cdata]
+
+
+def _in_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    """A tensor in `storage` as `tensor` is in its own; its bits applied, as on CPU."""
+    result = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    result.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+    if tensor.is_conj():
+        result = result.conj_physical()
+    return result.neg() if tensor.is_neg() else result
 
 
 def _from_host(write_file: Any) -> Any:

@@ -388,3 +388,49 @@ def test_casts_out_of_range(device, dtype, to):
     assert torch.equal(x.to(device).to(to).cpu(), expected)
     out = torch.empty_like(x, dtype=to, device=device)
     assert torch.equal(out.copy_(x.to(device)).cpu(), expected)
+
+
+class TestDeepCopies:
+    """What shares memory shares it in a deep copy, too."""
+
+    def test_of_views(self, device):
+        whole = torch.arange(6.0, device=device)
+        a, b, column = copy.deepcopy([whole, whole[2:], whole.view(3, 2)[:, 1]])
+        b.zero_()
+        assert a.tolist() == [0, 1, 0, 0, 0, 0] and column.tolist() == [1, 0, 0]
+        assert (b.storage_offset(), column.stride()) == (2, (2,))
+        assert whole.tolist() == [0, 1, 2, 3, 4, 5]
+
+    def test_of_one_view(self, device):
+        x = copy.deepcopy(torch.arange(6.0, device=device).expand(2, 6)[:, 3:])
+        assert (x.storage_offset(), x.stride(), x.untyped_storage().nbytes()) == (3, (0, 1), 24)
+        assert x.tolist() == [[3, 4, 5], [3, 4, 5]]
+
+    def test_of_another_dtype(self, device):
+        x = torch.ones(4, device=device)
+        bits, y = copy.deepcopy((x.view(torch.int32)[1:3], x))
+        bits.zero_()
+        assert y.tolist() == [1, 0, 0, 1]
+
+    def test_of_a_conjugate(self, device):
+        x = torch.tensor([1 + 2j, 3j], device=device).conj()
+        y = copy.deepcopy(x)
+        assert not y.is_conj() and torch.equal(y.cpu(), x.cpu())
+
+    def test_of_a_leaf_with_its_gradient(self, device):
+        x = torch.ones(3, device=device, requires_grad=True)
+        (x * 2).sum().backward()
+        x.note = [1]
+        y, z = copy.deepcopy([x, x])
+        assert y is z and y.requires_grad and y.grad.tolist() == [2, 2, 2]
+        assert y.grad is not x.grad and y.note == [1] and y.note is not x.note
+        with pytest.raises(RuntimeError, match="graph leaves"):
+            copy.deepcopy(x * 2)
+
+    def test_of_buffers(self, device):
+        module = torch.nn.Module()
+        module.register_buffer("table", torch.arange(4.0, device=device))
+        module.register_buffer("part", module.table[1:3])
+        other = copy.deepcopy(module)
+        other.table.zero_()
+        assert other.part.tolist() == [0, 0] and module.part.tolist() == [1, 2]
