@@ -37,10 +37,9 @@ ROUTES = {
 REASONS = [
     (r"_assert_async.*", "Raise, or not, by what a tensor holds"),
     (r"_validate_compressed_sparse_indices", "Raises by what index tensors hold"),
-    (r"_ctc_loss(_backward)?\.Tensor", "Lengths in tensors decide the sizes of what is computed"),
     (
-        r"_fake_quantize_learnable_.*|_fused_moving_avg_obs_fq_helper",
-        "Read a scale or a switch from a tensor, as on CPU, to decide what is computed",
+        r"_fused_moving_avg_obs_fq_helper",
+        "Reads switches from tensors, as on CPU, to decide what is computed and updated",
     ),
     (
         r"_(make|empty)_per_.*_quantized.*|_empty_affine_quantized|_make_per_.*|quantize_per_.*"
@@ -61,12 +60,7 @@ REASONS = [
         r"_nested_.*|_padded_dense_to_jagged_forward",
         "Make nested tensors, whose sizes depend on data, or are called by those only",
     ),
-    (
-        r"_masked_softmax.*|_transform_bias_rescale_qkv|_fused_sdp_choice",
-        "Steps of the CPU's own attention, which xla's attention does not take",
-    ),
-    (r"batch_norm_update_stats", "A step of SyncBatchNorm on other devices"),
-    (r"_slow_conv2d_backward\.grad_input", "A step of CPU's convolution, called by nothing else"),
+    (r"_fused_sdp_choice", "Gives a number: which of CPU's kernels for attention to call"),
     (r"from_file", "Reads a file"),
     (r"_test_.*|_foobar", "Torch's own tests"),
 ]

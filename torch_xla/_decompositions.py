@@ -37,11 +37,11 @@ def lookup(name: str, overload: str) -> Callable[..., Any] | None:
         name: the operator's name with its namespace, ``"aten::addcmul"``.
         overload: the name of the overload, ``""`` for the default one.
     """
-    if name in _EXCLUDED:
-        return None
     own = _own_decompositions.TABLE.get(name + (f".{overload}" if overload else ""))
     if own is not None:
         return own
+    if name in _EXCLUDED:
+        return None
     from torch._decomp import decomposition_table  # slow to import, so only on demand
 
     namespace, _, base = name.partition("::")

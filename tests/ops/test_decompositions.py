@@ -28,6 +28,53 @@ CALLS = {
     "fake quantization of channels": lambda d: torch.fake_quantize_per_channel_affine(
         (t(5, 7) * 9).to(d), *(x.to(d) for x in scales(7)), 1, -128, 127
     ),
+    **{
+        f"learned fake quantization of {what}{part}": lambda d, name=name, args=args, n=n, k=k: (
+            getattr(aten, name)(
+                *(x.to(d) for x in k),
+                (t(5, 7) * 4).to(d),
+                torch.linspace(0.05, 0.3, n).to(d),
+                torch.linspace(-1.5, 2.0, n).to(d),
+                *args,
+                -16,
+                15,
+                0.5,
+            )
+        )
+        for what, n, args in (("tensors", 1, ()), ("channels", 7, (1,)))
+        for part, k in (("", ()), (", gradients", (t(7, 5).t(),)))
+        for name in [
+            f"_fake_quantize_learnable_per_{what[:-1]}_affine{'_backward' if part else ''}"
+        ]
+    },
+    **{
+        f"softmax under a mask, type {kind}": lambda d, kind=kind, mask=mask: aten._masked_softmax(
+            t(2, 4, 3, 3).to(d), mask.to(d), 3, kind
+        )
+        for kind, mask in enumerate((t(3, 3) > 0.5, t(2, 3) > 0.5, t(2, 4, 3, 3) > 0))
+    },
+    "gradient of softmax under a mask": lambda d: aten._masked_softmax_backward(
+        t(2, 3, 3).to(d), t(2, 3, 3).softmax(-1).to(d), (t(2, 3, 3) > 0).to(d)
+    ),
+    "heads of an attention": lambda d: aten._transform_bias_rescale_qkv(
+        t(2, 5, 24).to(d), t(24).to(d), 4
+    ),
+    "statistics of a batch": lambda d: aten.batch_norm_update_stats(
+        t(3, 4, 2).to(d), t(4).to(d), t(4).abs().to(d), 0.1
+    ),
+    "gradients of _slow_conv2d": lambda d: aten._slow_conv2d_backward.grad_input(
+        *(x.to(d) for x in (t(2, 4, 3, 3), t(2, 3, 4, 4), t(4, 3, 2, 2))),
+        [2, 2],
+        [1, 1],
+        [0, 0],
+        **{name: torch.empty(0, device=d) for name in ("grad_input", "grad_weight", "grad_bias")},
+    ),
+    "CTC of lengths in tensors": lambda d: aten._ctc_loss.Tensor(
+        t(10, 3, 5).log_softmax(-1).to(d),
+        torch.ones(3, 4, dtype=torch.int64, device=d),
+        torch.tensor([10, 9, 8], device=d),
+        torch.tensor([4, 3, 2], device=d),
+    )[0],
     "jvp of glu": lambda d: torch.func.jvp(
         lambda x: torch.nn.functional.glu(x, 1), (t(3, 4).to(d),), (t(4, 3).t().to(d),)
     ),

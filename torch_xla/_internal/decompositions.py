@@ -1,5 +1,5 @@
 """Decompositions of operators that torch decomposes nowhere: steps of quantization-aware training,
-forward-mode derivatives, CPU's own algorithms of convolution, some out= forms.
+forward-mode derivatives, CPU's own algorithms of convolution and attention, some out= forms.
 
 Each takes and gives what the operator's schema says.
 """
@@ -62,9 +62,88 @@ def _per_tensor_of_tensors(
 def _per_channel(
     x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
 ) -> Any:
+    return _fake_quantize(x, _along(x, scale, axis), _along(x, zero_point, axis), low, high)
+
+
+# The same with a scale and a zero point that are learned (Esser et al. 2020, "Learned Step Size
+# Quantization"); the zero point is rounded on its way, halves not alike.
+
+
+def _along(x: Tensor, parameter: Tensor, axis: int) -> Tensor:
     shape = [1] * x.dim()
     shape[axis] = -1
-    return _fake_quantize(x, scale.reshape(shape), zero_point.reshape(shape), low, high)
+    return parameter.reshape(shape)
+
+
+@_of("_fake_quantize_learnable_per_tensor_affine")
+def _learnable_per_tensor(
+    x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int, grad_factor: float = 1.0
+) -> Tensor:
+    zero = zero_point[0].float().round().clamp(low, high)
+    return _fake_quantize(x, scale[0].float(), zero, low, high)[0]
+
+
+@_of("_fake_quantize_learnable_per_channel_affine")
+def _learnable_per_channel(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    low: int,
+    high: int,
+    grad_factor: float = 1.0,
+) -> Tensor:
+    zero = zero_point.round().clamp(low, high)
+    return _fake_quantize(x, _along(x, scale, axis), _along(x, zero, axis), low, high)[0]
+
+
+def _learnable_gradients(
+    grad: Tensor, x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, factor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, and of scale and zero point for each element."""
+    number = torch.round(x * (1.0 / scale)) + zero
+    inside = (number >= low) & (number <= high)
+    quantized = (number.clamp(low, high) - zero) * scale
+    edge = torch.where(number < low, low - zero, high - zero)
+    dscale = grad * torch.where(inside, (quantized - x) / scale, edge) * factor
+    dzero = torch.where(inside, 0.0, -grad * scale * factor)
+    return inside * grad, dscale, dzero
+
+
+@_of("_fake_quantize_learnable_per_tensor_affine_backward")
+def _learnable_per_tensor_backward(
+    grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    low: int,
+    high: int,
+    grad_factor: float = 1.0,
+) -> Any:
+    zero = (zero_point[0].float() + 0.5).clamp(low, high).trunc()
+    dx, dscale, dzero = _learnable_gradients(
+        grad, x, scale[0].float(), zero, low, high, grad_factor
+    )
+    return dx, dscale.sum().unsqueeze(0), dzero.sum().unsqueeze(0)
+
+
+@_of("_fake_quantize_learnable_per_channel_affine_backward")
+def _learnable_per_channel_backward(
+    grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    low: int,
+    high: int,
+    grad_factor: float = 1.0,
+) -> Any:
+    zero = zero_point.round().clamp(low, high)
+    dx, dscale, dzero = _learnable_gradients(
+        grad, x, _along(x, scale, axis), _along(x, zero, axis), low, high, grad_factor
+    )
+    others = [i for i in range(x.dim()) if i != axis % x.dim()]
+    return dx, dscale.sum(others), dzero.sum(others)  # of a vector: all, as on CPU
 
 
 # --- Forward-mode derivatives of glu(x) = a sigmoid(b) ---
@@ -171,6 +250,95 @@ def _slow_backward(
     bias_sizes = [weight.size(0)] if output_mask[2] else None
     return aten.convolution_backward(
         grad, x, weight, bias_sizes, stride, padding, [1, 1], False, [0, 0], 1, output_mask
+    )
+
+
+@_of("_slow_conv2d_backward.grad_input")
+def _slow_backward_out(
+    *args: Any, grad_input: Tensor, grad_weight: Tensor, grad_bias: Tensor
+) -> Tensor:
+    targets = [grad_input, grad_weight, grad_bias]
+    wanted = [target is not None for target in targets]
+    results = _slow_backward(*args, wanted)
+    pairs = [(a, b) for a, b, want in zip(targets, results, wanted, strict=True) if want]
+    _into([a for a, _ in pairs], [b for _, b in pairs])
+    return tuple(targets)
+
+
+# --- Steps of CPU's attention and of normalizations over several devices ---
+
+
+@_of("_masked_softmax")
+def _masked_softmax(
+    x: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None
+) -> Tensor:
+    """The mask says what is left out. Type 0: [L, L], of a source; 1: [B, L], of padding of an x of
+    [B, heads, L, L]; 2: of x's sizes. Where all is left out there is NaN."""
+    if mask.dtype != torch.bool:
+        raise RuntimeError("Mask should be a boolean tensor")
+    if mask_type == 1:
+        mask = mask.view(mask.size(0), 1, 1, mask.size(1))
+    mask = mask.expand(x.shape)
+    dim = x.dim() - 1 if dim is None else dim
+    return x.masked_fill(mask, float("-inf")).softmax(dim)
+
+
+@_of("_masked_softmax_backward")
+def _masked_softmax_backward(
+    grad: Tensor, output: Tensor, mask: Tensor, dim: int | None = None
+) -> Tensor:
+    dim = output.dim() - 1 if dim is None else dim
+    mask = mask.expand(grad.shape)
+    inner = (grad * output).masked_fill(mask, 0.0).sum(dim, keepdim=True)
+    return (output * (grad - inner)).masked_fill(mask, 0.0)
+
+
+@_of("_transform_bias_rescale_qkv")
+def _transform_bias_rescale_qkv(qkv: Tensor, bias: Tensor, heads: int) -> Any:
+    batch, length, three = qkv.shape
+    size = three // 3 // heads
+    parts = (qkv + bias).view(batch, length, 3, heads, size).permute(2, 0, 3, 1, 4)
+    query, key, value = (part.contiguous() for part in parts)
+    return query / size**0.5, key, value
+
+
+@_of("batch_norm_update_stats")
+def _batch_norm_update_stats(
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
+) -> Any:
+    dims = [0, *range(2, x.dim())]
+    count = x.numel() // x.size(1)
+    mean, var = x.mean(dims), x.var(dims, correction=0)
+    if running_mean is not None:
+        running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
+    if running_var is not None:
+        running_var.mul_(1 - momentum).add_(var * (count / (count - 1)), alpha=momentum)
+    return mean, var
+
+
+# --- CTC: lengths that are tensors are read, since they decide sizes ---
+
+
+@_of("_ctc_loss.Tensor")
+def _ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, *rest: Any
+) -> Any:
+    return aten._ctc_loss(
+        log_probs, targets, input_lengths.tolist(), target_lengths.tolist(), *rest
+    )
+
+
+@_of("_ctc_loss_backward.Tensor")
+def _ctc_loss_backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor,
+    target_lengths: Tensor,
+    *rest: Any,
+) -> Tensor:
+    return aten._ctc_loss_backward(
+        grad, log_probs, targets, input_lengths.tolist(), target_lengths.tolist(), *rest
     )
 
 
