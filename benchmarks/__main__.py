@@ -79,6 +79,16 @@ def cached(rounds: int) -> dict[str, dict]:
     return turns.take({case: partial(process, case) for case in CASES}, rounds)
 
 
+def by_devices(rounds: int) -> dict[str, dict]:
+    """What spmd.py measured, by the number of devices."""
+
+    def process(devices: str) -> turns.Process:
+        more = environment(CPU_NUM_DEVICES=devices)
+        return turns.Process(command("spmd"), cwd=ROOT, env=more)
+
+    return turns.take({count: partial(process, count) for count in ("1", "8")}, rounds)
+
+
 def cached_training(more: dict[str, str]) -> dict:
     return worker("train", "--model", LARGE, "--device", "xla", "--turns", "1", **more)
 
@@ -106,6 +116,7 @@ def main() -> None:
         "trace": lambda: worker("trace", "--rounds", "11" if quick else "31"),
         "cached": lambda: cached(2 if quick else 6),
         "train": lambda: train(chosen, 5 if quick else 12, SMALL_MODELS if quick else TRAINING),
+        "devices": lambda: by_devices(2 if quick else 6),
         "second process": lambda: start.second_process(cached_training),
         "import": lambda: start.imports(3 if quick else 9),
     }

@@ -87,6 +87,15 @@ def cached(
     return figures
 
 
+def eight_devices(measured: dict) -> list[Figure]:
+    eight, one = (
+        Times(measured["devices"][count]["wall"], measured["devices"][count]["cpu"])
+        for count in ("8", "1")
+    )
+    ratios = eight.over(one)
+    return [Figure("median", ratios["wall_middle"], ratios["cpu_middle"], 1.5, "cpu")]
+
+
 def steady(reference: str, targets: dict[str, float]) -> Callable[[dict], list[Figure]]:
     """Steps on xla over those of a reference; the smallest of all rounds."""
 
@@ -163,6 +172,9 @@ ROWS = {
         f"replayed call: GPT-12 AdamW step, {EAGER_STEP}",
         ("cached",),
         cached("replay", "eager step", 0.035),
+    ),
+    "spmd": Row(
+        "SPMD: trace and sync() of an FSDP step, on 8 devices over 1", ("devices",), eight_devices
     ),
     "steady-jax": Row(
         "steady step over JAX's", ("train",), steady("jax", {"mlp": 1.05, "gpt2": 1.05})

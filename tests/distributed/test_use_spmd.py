@@ -243,3 +243,46 @@ def test_steps_recorded_before_are_traced_again(run_python):
         """,
     )
     assert out.splitlines() == ["[8.0, 8.0]"]
+
+
+def test_work_of_the_host_is_that_of_one_device(run_python):
+    """Of a step with cut parameters: as many nodes, calls, and operations of the program."""
+    source = """
+        import sys
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        import torch_xla.debug.metrics as met
+        xr.use_spmd()
+        mesh = xs.get_1d_mesh("x")
+        model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(4))).to("xla")
+        for parameter in model.parameters():
+            xs.mark_sharding(parameter, mesh, ("x", *[None] * (parameter.dim() - 1)))
+        optimizer = torch.optim.AdamW(model.parameters())
+        inputs = torch.ones(8, 16).to("xla")
+
+        def step():
+            optimizer.zero_grad()
+            model(inputs).pow(2).mean().backward()
+            optimizer.step()
+
+        for _ in range(2):
+            step()
+            torch_xla.sync()
+        met.clear_all()
+        calls = 0
+
+        def count(frame, event, argument):
+            global calls
+            calls += event == "c_call"
+
+        sys.setprofile(count)
+        step()
+        parameters = [p.detach() for p in model.parameters()]
+        sys.setprofile(None)
+        nodes = torch_xla._XLAC._get_xla_tensors_text(parameters).count(" = ")
+        module = torch_xla._XLAC._get_stablehlo(parameters)
+        counters = {name: met.counter_value(name) for name in sorted(met.counter_names())}
+        print(calls, nodes, module.count(" = stablehlo"), sorted(counters.items()))
+        """
+    one, eight = (run_ok(run_python, source, CPU_NUM_DEVICES=count) for count in ("1", "8"))
+    assert one == eight
+    assert int(one.split()[1]) > 100
