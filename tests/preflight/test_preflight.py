@@ -1,5 +1,6 @@
 """A script's first step, traced on devices that are not here and compiled for them."""
 
+import collections
 import dataclasses
 import json
 import os
@@ -201,6 +202,33 @@ def test_for_tpus(name, arguments):
     assert report.compiled.arguments >= report.compiled.argument_data
     assert report.topology.memory > 10 * 2**30
     assert report.seconds > 0
+
+
+@needs_tpu_compiler
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ("data", {("all-reduce", ("x", "y")): 1}),
+        ("fsdp", {("all-gather", ("x",)): 2, ("reduce-scatter", ("x",)): 2}),
+        ("tensor", {("all-reduce", ("y",)): 1}),
+        (
+            "fsdp_tensor",
+            {
+                ("all-gather", ("x",)): 2,
+                ("reduce-scatter", ("x",)): 2,
+                ("all-reduce", ("y",)): 1,
+            },
+        ),
+    ],
+)
+def test_tpus_transfer_what_the_layout_calls_for(layout, expected):
+    """Of two weights: each is gathered once, and its gradient goes to the parts."""
+    report = preflight.run(SCRIPT.with_name("mlp_step.py"), [layout], topology="v5e:2x4")
+    found = collections.Counter(
+        (one.kind, one.axes(("x", "y"), (4, 2))) for one in report.compiled.collectives
+    )
+    assert found == expected
+    assert all(one.operation for one in report.compiled.collectives)
 
 
 @needs_tpu_compiler

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch_xla._extension import _XLAC
@@ -84,10 +84,21 @@ def collectives(program: bytes | None = None) -> list[Collective]:
         program = last["program"]
     result = []
     for module in hlo.every(program, hlo.WITH_CONFIG_MODULE):
-        for computation in hlo.every(module, hlo.MODULE_COMPUTATIONS):
-            for instruction in hlo.every(computation, hlo.COMPUTATION_INSTRUCTIONS):
-                if found := _collective(instruction):
-                    result.append(found)
+        earlier: set[tuple[str, int]] = set()  # kinds and channels
+        computations = list(map(hlo.by_number, hlo.every(module, hlo.MODULE_COMPUTATIONS)))
+        callers = {
+            called: hlo.operation(instruction)
+            for computation in computations
+            for instruction in _instructions(computation)
+            for called in hlo.numbers(instruction, hlo.CALLED)
+        }
+        for computation in computations:
+            caller = callers.get(computation[hlo.COMPUTATION_ID][0], "")
+            found = list(_in_computation(computation, caller))
+            result += [one for channel, one in found if (one.kind, channel) not in earlier]
+            # One that overlaps with other work stands in the code of its beginning, of what goes on
+            # meanwhile, and of its end.
+            earlier.update((one.kind, channel) for channel, one in found if channel)
     return result
 
 
@@ -188,8 +199,34 @@ def _short(operation: str) -> str:
     return operation[:_LONGEST_OPERATION] + " ..."
 
 
-def _collective(instruction: bytes) -> Collective | None:
-    fields = hlo.by_number(instruction)
+def _instructions(computation: dict[int, list[Any]]) -> list[dict[int, list[Any]]]:
+    return list(map(hlo.by_number, computation.get(hlo.COMPUTATION_INSTRUCTIONS, [])))
+
+
+def _in_computation(fields: dict[int, list[Any]], caller: str) -> Iterator[tuple[int, Collective]]:
+    """The collectives of a computation with their channels, 0 where they have none.
+
+    `caller`: what the computation is for.
+    """
+    instructions = _instructions(fields)
+    scatters = hlo.text(fields, hlo.NAME).startswith("all-reduce-scatter")
+    for instruction in instructions:
+        found = _collective(instruction)
+        if found is None:
+            continue
+        if scatters and found.kind == "all-reduce":
+            # TPU: one operation that the code of a fusion describes as two.
+            (root,) = (i for i in instructions if i[hlo.ID] == fields[hlo.COMPUTATION_ROOT])
+            shapes = hlo.array_shapes(root[hlo.SHAPE][0])
+            found = dataclasses.replace(
+                found, kind="reduce-scatter", bytes=sum(map(hlo.shape_bytes, shapes))
+            )
+        if not found.operation:
+            found = dataclasses.replace(found, operation=caller)
+        yield instruction.get(hlo.CHANNEL, [0])[0], found
+
+
+def _collective(fields: dict[int, list[Any]]) -> Collective | None:
     opcode = hlo.text(fields, hlo.OPCODE)
     kind = opcode.removesuffix("-start")
     if kind not in _KINDS:

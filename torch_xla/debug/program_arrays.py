@@ -12,8 +12,6 @@ _TYPES |= {10: "f16", 11: "f32", 12: "f64", 15: "c64", 16: "bf16", 18: "c128", 2
 _TYPES |= {19: "f8e5m2", 20: "f8e4m3fn", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz"}
 
 _ROOT_COMPUTATION = 6  # HloModuleProto.entry_computation_id
-_COMPUTATION_ID = 5
-_CALLED = 38  # HloInstructionProto.called_computation_ids
 # What makes no array of its own.
 _NO_ARRAY = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 _NO_ARRAY |= {"while", "conditional", "call"}
@@ -47,7 +45,7 @@ def argument_bytes(program: bytes) -> int:
         (root,) = hlo.numbers(hlo.by_number(module), _ROOT_COMPUTATION)
         for computation in hlo.every(module, hlo.MODULE_COMPUTATIONS):
             fields = hlo.by_number(computation)
-            if fields.get(_COMPUTATION_ID, [0])[0] != root:
+            if fields.get(hlo.COMPUTATION_ID, [0])[0] != root:
                 continue
             for instruction in map(hlo.by_number, fields[hlo.COMPUTATION_INSTRUCTIONS]):
                 if hlo.text(instruction, hlo.OPCODE) == "parameter":
@@ -69,7 +67,7 @@ def largest_arrays(program: bytes, count: int = 10) -> list[Array]:
             hlo.by_number(computation) for computation in hlo.every(module, hlo.MODULE_COMPUTATIONS)
         ]
         instructions = {
-            fields.get(_COMPUTATION_ID, [0])[0]: [
+            fields.get(hlo.COMPUTATION_ID, [0])[0]: [
                 hlo.by_number(raw) for raw in fields.get(hlo.COMPUTATION_INSTRUCTIONS, [])
             ]
             for fields in computations
@@ -85,7 +83,7 @@ def largest_arrays(program: bytes, count: int = 10) -> list[Array]:
             for fields in instructions.get(identity, []):
                 opcode = hlo.text(fields, hlo.OPCODE)
                 if opcode in ("while", "conditional", "call"):
-                    waiting += hlo.numbers(fields, _CALLED)
+                    waiting += hlo.numbers(fields, hlo.CALLED)
                 if opcode not in _NO_ARRAY:
                     found += _arrays_of(fields)
     found.sort(key=lambda array: -array.bytes)
