@@ -20,6 +20,8 @@ in a folder that is named |
 computed, and fail when they are out of range | 1 |
 | `TORCH_XLA_WARN_REPLICATED_MIB` | in SPMD mode, warn of tensors of this size that an operation \
 needs whole on each device; 0: never | 64 |
+| `TORCH_XLA_SHARDY` | programs say shardings in Shardy's words (1) or in GSPMD's (0), which older \
+plugins read | by the plugin's version of StableHLO |
 | `XLA_USE_SPMD` | SPMD mode from the start; not in processes that this one starts | 0 |
 | `TORCH_XLA_CHECK_SHAPES` | check every operator's results against torch's own rules | 0 |
 """
@@ -53,6 +55,8 @@ def apply() -> None:
     _XLAC._set_replication_warning(
         int(getenv_as("TORCH_XLA_WARN_REPLICATED_MIB", float, 64) * 2**20)
     )
+    if getenv_as("TORCH_XLA_SHARDY", str) is not None:
+        _XLAC._set_shardy(check_env_flag("TORCH_XLA_SHARDY"))
     persistent_cache.configure(
         check_env_flag("TORCH_XLA_PERSISTENT_CACHE", "1"),
         getenv_as("XLA_PERSISTENT_CACHE_PATH", str, ""),

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/gspmd.h"
+#include "sharding/dialect.h"
+
 namespace torch_xla::ir {
 namespace {
+
+bool is_gspmd() { return sharding::dialect() == sharding::Dialect::kGspmd; }
 
 ElementType element_type(ScalarClass kind) {
   switch (kind) {
@@ -32,7 +37,14 @@ stablehlo::Dims stacked_dims(const stablehlo::Dims& piece, const sharding::Shard
   return dims;
 }
 
+// As an attribute of a parameter or result.
+void cut_by(stablehlo::ArgumentAttributes& attributes, std::string sharding) {
+  (is_gspmd() ? attributes.sharding : attributes.sdy_sharding) = std::move(sharding);
+}
+
+// As one of several.
 std::string without_prefix(const std::string& sharding) {
+  if (is_gspmd()) return sharding;
   return sharding.substr(std::string_view("#sdy.sharding").size());
 }
 
@@ -129,8 +141,8 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
       attributes.donated = alias == kAnyDonation;
     }
     if (const auto* sharding = placement_of(i)) {
-      attributes.sdy_sharding =
-          sharding->is_manual() ? pieces_text(leaf.output().dims.size()) : meshes_.text(sharding);
+      cut_by(attributes, sharding->is_manual() ? pieces_text(leaf.output().dims.size())
+                                               : meshes_.text(sharding));
     }
     values_[leaf.visit.position] = {parameter(leaf.output(), attributes, placement_of(i))};
   }
@@ -147,7 +159,7 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
     const auto count = static_cast<int64_t>(classes[k].size());
     stablehlo::ArgumentAttributes attributes;
     if (const auto* mesh = meshes_.main(); mesh && options_.placement.is_partitioned()) {
-      attributes.sdy_sharding = meshes_.text(sharding::Sharding::replicated(mesh, 1));
+      cut_by(attributes, meshes_.text(sharding::Sharding::replicated(mesh, 1)));
     }
     const stablehlo::Value packed = builder_.parameter({element_type(kind), {count}}, attributes);
     for (int64_t i = 0; i < count; ++i) {
@@ -290,7 +302,9 @@ void Lowering::lower_part(const ManualParts::Part& part) {
   for (const Value& input : part.inputs) outside.push_back(slot(input));
   is_in_part_ = true;
   const stablehlo::Values made =
-      builder_.manual_computation(operands, in, locals, out, results, parts_mesh_->axes(), body);
+      is_gspmd() ? gspmd_manual_computation(builder_, operands, in, locals, out, results, body)
+                 : builder_.manual_computation(operands, in, locals, out, results,
+                                               parts_mesh_->axes(), body);
   is_in_part_ = false;
   for (size_t i = 0; i < part.inputs.size(); ++i) slot(part.inputs[i]) = outside[i];
   size_t next = 0;
@@ -326,9 +340,9 @@ LoweredProgram lower(const Graph& graph, std::span<const Value> roots,
     const auto& cut = options.placement.outputs;
     const sharding::Sharding* sharding = i < cut.size() ? cut[i] : nullptr;
     if (lowering.parts_.has(roots[i])) {
-      attributes[i].sdy_sharding = lowering.pieces_text(roots[i].dims().size());
+      cut_by(attributes[i], lowering.pieces_text(roots[i].dims().size()));
     } else if (sharding) {
-      attributes[i].sdy_sharding = lowering.meshes_.text(sharding);
+      cut_by(attributes[i], lowering.meshes_.text(sharding));
     }
     results.push_back(lowering.result(roots[i], sharding));
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "ir/gspmd.h"
 #include "ir/lowering.h"
 #include "ir/manual.h"
+#include "sharding/dialect.h"
 
 namespace torch_xla::ir {
 namespace {
@@ -17,7 +19,11 @@ const Op kShardingConstraint{
         throw std::runtime_error(
             "mark_sharding of what is one device's piece: disable_manual_sharding() it first");
       }
-      return l->sharding_constraint(l.operand(0), l.meshes().text(constraint_of(node)));
+      const std::string text = l.meshes().text(constraint_of(node));
+      if (sharding::dialect() == sharding::Dialect::kGspmd) {
+        return gspmd_constraint(l.builder(), l.operand(0), text);
+      }
+      return l->sharding_constraint(l.operand(0), text);
     }};
 
 size_t cutting_axes(const Mesh& mesh) {
@@ -65,6 +71,7 @@ MeshNames::MeshNames(const Graph& graph, const Placement& placement) {
 }
 
 std::string MeshNames::text(const Sharding* sharding) {
+  if (sharding::dialect() == sharding::Dialect::kGspmd) return sharding->hlo();
   if (sharding->mesh() != main_) {
     const Sharding* same = Sharding::of_tiles(main_, sharding->tiles(), sharding->tile_of());
     if (same->mesh() == main_) sharding = same;
@@ -73,6 +80,7 @@ std::string MeshNames::text(const Sharding* sharding) {
 }
 
 std::string MeshNames::text_in_own_mesh(const Sharding* sharding) {
+  if (sharding::dialect() == sharding::Dialect::kGspmd) return sharding->hlo();
   auto at = std::find(meshes_.begin(), meshes_.end(), sharding->mesh());
   if (at == meshes_.end()) at = meshes_.insert(at, sharding->mesh());
   const auto number = at - meshes_.begin();

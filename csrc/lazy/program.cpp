@@ -25,6 +25,7 @@
 #include "lazy/settings.h"
 #include "lazy/spmd.h"
 #include "pjrt/compile_options.h"
+#include "sharding/dialect.h"
 #include "sharding/op_sharding.h"
 
 namespace torch_xla::lazy {
@@ -122,7 +123,8 @@ pjrt::CompileOptions compile_options(const ir::Placement& placement) {
   options.portable = !placement.is_partitioned();
   if (placement.is_partitioned()) {
     options.num_partitions = static_cast<int>(num_partitions());
-    options.use_spmd_partitioning = options.use_shardy = true;
+    options.use_spmd_partitioning = true;
+    options.use_shardy = sharding::dialect() == sharding::Dialect::kShardy;
     for (const pjrt::Device* device : Runtime::get().client().addressable_devices()) {
       options.device_assignment.push_back(device->id());
     }

@@ -8,6 +8,7 @@
 
 #include "lazy/dry_run.h"
 #include "pjrt/plugin.h"
+#include "sharding/dialect.h"
 
 namespace torch_xla::lazy {
 namespace {
@@ -16,6 +17,18 @@ std::function<RuntimeConfig()> g_configurator;
 std::atomic<Runtime*> g_runtime{nullptr};
 std::atomic<size_t> g_partitions{0};  // 0: not in SPMD mode
 thread_local c10::DeviceIndex t_current_device = 0;
+
+// What a plugin reads shardings in. A dry run's programs are for another plugin, which is as new as
+// its compiler.
+sharding::Dialect dialect_of(const pjrt::Plugin& plugin) {
+  if (is_dry_run()) return sharding::Dialect::kShardy;
+  const auto found = plugin.attributes().find("stablehlo_current_version");
+  const auto* version = found == plugin.attributes().end()
+                            ? nullptr
+                            : std::get_if<std::vector<int64_t>>(&found->second);
+  return sharding::dialect_for(version ? std::span<const int64_t>(*version)
+                                       : std::span<const int64_t>());
+}
 
 }  // namespace
 
@@ -36,6 +49,7 @@ Runtime::Runtime(RuntimeConfig config) : config_(std::move(config)) {
   client_ = pjrt::Client::create(pjrt::Plugin::load(config_.plugin_path), config_.client_options);
   // What a dry run traces is for other devices than the plugin's.
   is_cpu_ = client_->platform_name() == "cpu" && !is_dry_run();
+  sharding::set_dialect_of_plugin(dialect_of(*client_->plugin()));
 }
 
 Runtime& Runtime::get() {

@@ -16,6 +16,7 @@
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
 #include "python/bindings.h"
+#include "sharding/dialect.h"
 #include "sharding/sharding.h"
 
 namespace torch_xla::python {
@@ -232,6 +233,13 @@ void bind_spmd(py::module_& m) {
 
   m.def("_xla_last_program", last_program);
   m.def("_set_replication_warning", lazy::set_replication_warning, py::arg("bytes"));
+  m.def(
+      "_set_shardy",
+      [](bool shardy) {
+        sharding::choose_dialect(shardy ? sharding::Dialect::kShardy : sharding::Dialect::kGspmd);
+      },
+      py::arg("shardy"));
+  m.def("_uses_shardy", [] { return sharding::dialect() == sharding::Dialect::kShardy; });
   m.def("_xla_use_spmd", lazy::use_spmd, WithoutGil());
   m.def("_xla_is_spmd", lazy::is_spmd);
   m.def(

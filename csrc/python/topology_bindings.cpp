@@ -88,7 +88,8 @@ py::dict compile_for_topology(const std::string& library, const std::string& nam
   const pjrt::Options given = to_options(options);
   pjrt::CompileOptions compile;
   compile.num_partitions = num_partitions;
-  compile.use_spmd_partitioning = compile.use_shardy = num_partitions > 1;
+  compile.use_spmd_partitioning = num_partitions > 1;
+  compile.use_shardy = num_partitions > 1 && stablehlo.find("mhlo.sharding") == std::string::npos;
   for (auto& [flag, value] : to_options(overrides)) compile.env_overrides[flag] = value;
 
   std::shared_ptr<pjrt::CompiledProgram> program;

@@ -286,3 +286,41 @@ def test_work_of_the_host_is_that_of_one_device(run_python):
     one, eight = (run_ok(run_python, source, CPU_NUM_DEVICES=count) for count in ("1", "8"))
     assert one == eight
     assert int(one.split()[1]) > 100
+
+
+def test_shardings_in_the_words_of_gspmd(run_python):
+    """What a plugin that is too old for Shardy reads; new ones read both."""
+    source = """
+        import torch, torch_xla, torch_xla.runtime as xr, torch_xla.distributed.spmd as xs
+        from torch_xla.debug import collectives
+        xr.use_spmd()
+        mesh = xs.Mesh(range(4), (2, 2), ("data", "model"))
+        torch.manual_seed(0)
+        up, down, x = torch.randn(16, 8), torch.randn(8, 16), torch.randn(5, 8)
+        expected = torch.tanh(x @ up.t()) @ down.t()
+        up, down, x = (t.to("xla").requires_grad_() for t in (up, down, x))
+        xs.mark_sharding(up, mesh, ("model", None))
+        xs.mark_sharding(down, mesh, (None, "model"))
+        xs.mark_sharding(x, mesh, ("data", None))  # of five rows: padded
+        y = torch.tanh(x @ up.t()) @ down.t()
+        y = xs.mark_sharding_with_gradients(y, mesh, ("data", None))
+        y.sum().backward()
+        torch_xla.sync()
+        torch.testing.assert_close(y.detach().cpu(), expected)
+        print(sorted({c.axes(("data", "model"), (2, 2)) for c in collectives.collectives()}))
+        print(torch_xla._XLAC._get_xla_sharding_spec(y))
+
+        rows = torch.arange(16.0).reshape(4, 4).to("xla")
+        piece = xs.enable_manual_sharding(rows, ("data", "model"), mesh)
+        total = xs.manual_all_reduce(piece * 2 + torch.ones(2, 2, device="xla"), "model", mesh)
+        torch_xla.sync()  # pieces outlive a program
+        whole = xs.disable_manual_sharding(total + piece, ("data", "model"), (4, 4), mesh)
+        halves = torch.arange(16.0).reshape(4, 2, 2) * 2 + 1
+        expected = halves.sum(1).repeat(1, 2) + torch.arange(16.0).reshape(4, 4)
+        torch.testing.assert_close(whole.cpu(), expected)
+        print(torch_xla._XLAC._uses_shardy())
+        """
+    out = [run_ok(run_python, source, TORCH_XLA_SHARDY=shardy) for shardy in ("0", "1")]
+    assert [text.splitlines()[-1] for text in out] == ["False", "True"]
+    assert out[0].splitlines()[:-1] == out[1].splitlines()[:-1]
+    assert "('model',)" in out[0].splitlines()[0]

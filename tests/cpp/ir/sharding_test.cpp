@@ -8,6 +8,7 @@
 
 #include "ir/ops.h"
 #include "ir/run.h"
+#include "sharding/dialect.h"
 #include "sharding/op_sharding.h"
 
 namespace torch_xla::ir {
@@ -61,6 +62,28 @@ TEST(Sharding, ProgramsNameTheirMeshOnce) {
   EXPECT_TRUE(contains(text, "#sdy.sharding<@mesh, [{\"x\"}]>")) << text;
   EXPECT_TRUE(contains(text, "#sdy.sharding<@mesh, [{\"x\", \"y\"}]>")) << text;
   EXPECT_TRUE(contains(text, "mhlo.num_partitions = 4 : i32")) << text;
+}
+
+TEST(Sharding, PluginsThatAreTooOldAreToldInOtherWords) {
+  using sharding::Dialect;
+  using Version = std::vector<int64_t>;
+  EXPECT_EQ(sharding::dialect_for(Version{1, 9, 0}), Dialect::kShardy);
+  EXPECT_EQ(sharding::dialect_for(Version{2, 0, 0}), Dialect::kShardy);
+  EXPECT_EQ(sharding::dialect_for(Version{1, 8, 12}), Dialect::kGspmd);
+  EXPECT_EQ(sharding::dialect_for(Version{}), Dialect::kGspmd);
+  sharding::set_dialect_of_plugin(Dialect::kGspmd);
+  const Value a = eight();
+  const Value root = add(constrain(a, Sharding::get(grid(), {{kX}})), a);
+  LoweringOptions options;
+  options.placement.parameters = {Sharding::get(grid(), {{kX}})};
+  options.placement.outputs = {Sharding::replicated(grid(), 1)};
+  const std::string text = lower_roots(std::span(&root, 1), options).module;
+  sharding::set_dialect_of_plugin(Dialect::kShardy);
+  EXPECT_FALSE(contains(text, "sdy")) << text;
+  const std::string halves = "{devices=[2,2]0,1,2,3 last_tile_dim_replicate}";
+  EXPECT_TRUE(contains(text, "%arg0: tensor<8xf32> {mhlo.sharding = \"" + halves + "\"}")) << text;
+  EXPECT_TRUE(contains(text, "@Sharding")) << text;
+  EXPECT_TRUE(contains(text, "{mhlo.sharding = \"{replicated}\"}")) << text;
 }
 
 TEST(Sharding, AnotherOrderOfDevicesIsAnotherMesh) {
