@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "aten/kernel.h"
+#include "aten/placement.h"
 #include "lazy/host_function.h"
 #include "lazy/metrics.h"
 #include "lazy/program_error.h"
@@ -284,30 +285,92 @@ void call_kernel(const OperatorHandle& op, Stack& stack) {
   op.callBoxed(&stack);
 }
 
-void compute(const pjrt::FfiCall& call) {
-  ir::AttributeReader words(call.ints_attr("call"));
-  const std::span<const int64_t> result_dtypes = words.list(), operand_dtypes = words.list();
-  TORCH_CHECK(operand_dtypes.size() == call.num_args(), "has ", call.num_args(), " operands, not ",
-              operand_dtypes.size());
-  std::vector<at::Tensor> operands;
-  for (size_t i = 0; i < call.num_args(); ++i) {
-    operands.push_back(as_tensor(call.arg(i), operand_dtypes[i]));
-  }
-  const OperatorHandle op = operator_named(call.string_attr("op"));
-  Stack stack = ArgumentReader(words, operands).read(op.schema());
+// Whether a kernel allocates its dense results itself, so that they can be where the program wants
+// them. Not so for LAPACK's, which are transposed.
+bool makes_dense_results(const OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  return name == "aten::convolution" || name == "aten::convolution_backward";
+}
+
+std::vector<at::Tensor> defined_results(const OperatorHandle& op, Stack& stack) {
   call_kernel(op, stack);
   std::vector<at::Tensor> results = flat_results(stack);
   std::erase_if(results, [](const at::Tensor& result) { return !result.defined(); });
-  TORCH_CHECK(results.size() == result_dtypes.size(), "gave ", results.size(), " results, not ",
-              result_dtypes.size());
+  stack.clear();
+  return results;
+}
+
+void check_results(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& targets) {
+  TORCH_CHECK(results.size() == targets.size(), "gave ", results.size(), " results, not ",
+              targets.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    const at::Tensor target = as_tensor(call.result(i), result_dtypes[i]);
-    TORCH_CHECK(
-        results[i].sizes() == target.sizes() && results[i].scalar_type() == target.scalar_type(),
-        "result ", i, " is ", results[i].toString(), results[i].sizes(),
-        " where its meta function said ", target.toString(), target.sizes());
-    target.copy_(results[i]);
+    const at::Tensor &result = results[i], &target = targets[i];
+    TORCH_CHECK(result.sizes() == target.sizes() && result.scalar_type() == target.scalar_type(),
+                "result ", i, " is ", result.toString(), result.sizes(),
+                " where its meta function said ", target.toString(), target.sizes());
   }
+}
+
+// Runs the kernel so that its results are where they are wanted, if it allocates as it did before.
+void compute_in_place(const OperatorHandle& op, Stack& stack, std::string_view arguments,
+                      const std::vector<at::Tensor>& targets) {
+  // Of the thread that all kernels run on.
+  static auto* orders = new std::unordered_map<std::string, Placement::Order>;
+  constexpr size_t kRemembered = 4096;
+  if (orders->size() >= kRemembered) orders->clear();
+  Placement::Order& order = (*orders)[op.schema().name() + std::string(arguments)];
+  std::vector<Placement::Block> blocks;
+  for (const at::Tensor& target : targets) blocks.push_back({target.data_ptr(), target.nbytes()});
+  Placement placement(blocks, order);
+  std::vector<at::Tensor> results = defined_results(op, stack);
+  std::vector<void*> addresses;
+  for (const at::Tensor& result : results) addresses.push_back(result.data_ptr());
+  order = placement.end(addresses);
+  check_results(results, targets);
+  const auto is_placed = [&](const at::Tensor& result) {
+    return std::any_of(targets.begin(), targets.end(), [&](const at::Tensor& target) {
+      return target.data_ptr() == result.storage().data();
+    });
+  };
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool is_there = addresses[i] == targets[i].data_ptr() && results[i].is_contiguous();
+    if (is_there) {
+      results[i] = targets[i];
+    } else if (is_placed(results[i])) {
+      results[i] = results[i].clone();  // what is there is overwritten below
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].is_same(targets[i])) targets[i].copy_(results[i]);
+  }
+}
+
+void compute(const pjrt::FfiCall& call) {
+  const std::span<const int64_t> numbers = call.ints_attr("call");
+  ir::AttributeReader words(numbers);
+  const std::span<const int64_t> result_dtypes = words.list(), operand_dtypes = words.list();
+  TORCH_CHECK(operand_dtypes.size() == call.num_args(), "has ", call.num_args(), " operands, not ",
+              operand_dtypes.size());
+  std::vector<at::Tensor> operands, targets;
+  for (size_t i = 0; i < call.num_args(); ++i) {
+    operands.push_back(as_tensor(call.arg(i), operand_dtypes[i]));
+  }
+  for (size_t i = 0; i < result_dtypes.size(); ++i) {
+    targets.push_back(as_tensor(call.result(i), result_dtypes[i]));
+  }
+  const OperatorHandle op = operator_named(call.string_attr("op"));
+  Stack stack = ArgumentReader(words, operands).read(op.schema());
+  if (makes_dense_results(op)) {
+    std::string arguments(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+    for (const at::Tensor& operand : operands) {
+      arguments.append(reinterpret_cast<const char*>(operand.sizes().data()),
+                       operand.sizes().size() * sizeof(int64_t));
+    }
+    return compute_in_place(op, stack, arguments, targets);
+  }
+  const std::vector<at::Tensor> results = defined_results(op, stack);
+  check_results(results, targets);
+  for (size_t i = 0; i < results.size(); ++i) targets[i].copy_(results[i]);
 }
 
 // What a kernel threw.

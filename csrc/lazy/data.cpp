@@ -9,6 +9,7 @@
 
 #include "lazy/dry_run.h"
 #include "lazy/dtype.h"
+#include "lazy/host_memory.h"
 #include "lazy/shape_text.h"
 #include "lazy/spin_lock.h"
 #include "lazy/untold.h"
@@ -116,6 +117,7 @@ DeviceData::DeviceData(c10::Device device, ir::Location location, Place place)
 }
 
 DeviceData::~DeviceData() {
+  host_memory::note_freed(bytes_.load());
   give_up();
   Account::of(device_.index()).leave(this);
 }

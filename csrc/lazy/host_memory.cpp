@@ -13,11 +13,15 @@ namespace torch_xla::lazy::host_memory {
 #ifdef __GLIBC__
 namespace {
 
-bool user_set_threshold() {
+std::atomic<bool> g_keeps{false};
+
+bool user_set_limits() {
+  for (const char* name : {"MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_",
+                           "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"}) {
+    if (std::getenv(name)) return true;
+  }
   const char* tunables = std::getenv("GLIBC_TUNABLES");
-  return std::getenv("MALLOC_MMAP_THRESHOLD_") != nullptr ||
-         (tunables != nullptr &&
-          std::string_view(tunables).find("mmap_threshold") != std::string_view::npos);
+  return tunables && std::string_view(tunables).find("glibc.malloc") != std::string_view::npos;
 }
 
 }  // namespace
@@ -29,13 +33,39 @@ void return_compilers(double seconds) {
 void map_large_blocks() {
   static std::atomic<bool> done{false};
   if (done.exchange(true)) return;
-  if (user_set_threshold()) return;
+  if (user_set_limits()) return;
+  constexpr int kMostMapped = 65536;  // glibc's own limit
+  mallopt(M_MMAP_MAX, kMostMapped);
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 20);
   malloc_trim(0);
 }
 #else
 void return_compilers(double) {}
 void map_large_blocks() {}
+#endif
+
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+void keep_blocks() {
+  if (user_set_limits()) return;
+  // Other arenas than the first map large blocks whatever the limit.
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, 1 << 28);
+  g_keeps = true;
+}
+
+void note_freed(int64_t bytes) {
+  constexpr int64_t kBetweenLooks = 1 << 27;
+  constexpr size_t kExcess = 1 << 28;
+  static std::atomic<int64_t> freed{0};
+  if (freed.fetch_add(bytes, std::memory_order_relaxed) + bytes < kBetweenLooks) return;
+  freed.store(0, std::memory_order_relaxed);
+  if (g_keeps && mallinfo2().fordblks > kExcess) malloc_trim(0);
+}
+#else
+void keep_blocks() {}
+void note_freed(int64_t) {}
 #endif
 
 bool is_scarce(int64_t live_bytes) { return live_bytes >= int64_t{1} << 28; }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "lazy/dry_run.h"
+#include "lazy/host_memory.h"
 #include "pjrt/plugin.h"
 #include "sharding/dialect.h"
 
@@ -46,6 +47,7 @@ void set_runtime_configurator(std::function<RuntimeConfig()> configurator) {
 }
 
 Runtime::Runtime(RuntimeConfig config) : config_(std::move(config)) {
+  if (config_.device_type == "CPU") host_memory::keep_blocks();
   client_ = pjrt::Client::create(pjrt::Plugin::load(config_.plugin_path), config_.client_options);
   // What a dry run traces is for other devices than the plugin's.
   is_cpu_ = client_->platform_name() == "cpu" && !is_dry_run();

@@ -149,3 +149,37 @@ def test_torch_kernels_run_where_they_are_faster(metrics):
 def test_only_known_uses():
     with pytest.raises(ValueError, match="'never', 'faster' or 'always', got 'sometimes'"):
         _XLAC._set_cpu_kernels("sometimes")
+
+
+def gradients_on(device, tensors, **geometry):
+    inputs = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
+    out = F.conv2d(*inputs, **geometry)
+    return out, *torch.autograd.grad(out.sin().sum(), inputs)
+
+
+# A program finds its results where they were allocated when it ran before. Here those of the input
+# and of the weight, and of the input and of the output, have as many bytes as each other.
+@pytest.mark.parametrize(
+    "sizes, geometry",
+    [
+        (((4, 8, 6, 6), (32, 4, 3, 3), (32,)), dict(groups=2)),
+        (((4, 4, 6, 6), (4, 4, 6, 6), (4,)), dict(padding=3)),
+        (((2, 8, 9, 9), (8, 8, 3, 3), (8,)), dict(padding=1)),
+        (((1, 64, 24, 24), (64, 64, 3, 3), (64,)), dict(padding=1)),
+    ],
+    ids=str,
+)
+def test_again_and_again(sizes, geometry, kernels):
+    for _ in range(4):
+        tensors = [torch.randn(size) for size in sizes]
+        expected = gradients_on("cpu", tensors, **geometry)
+        for got, want in zip(gradients_on(DEVICE, tensors, **geometry), expected, strict=True):
+            torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-3)
+
+
+def test_host_memory_is_torchs_own(kernels):
+    gradients_on(DEVICE, [torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)])[0].cpu()
+    tensor = torch.ones(2, 4, 8, 8)
+    tensor.untyped_storage().resize_(16)
+    assert tensor.untyped_storage().nbytes() == 16
+    assert torch.ones(2, 4, 6, 6).share_memory_().sum() == 2 * 4 * 36
