@@ -270,10 +270,11 @@ const Op kIndexPut{"aten::index_put", [](Lowering& l, const Node& n) -> Results 
                      const Dims dims(attributes.list()), sizes(attributes.list());
                      const XlaValue self = l.operand(0);
                      const XlaValue values = l->broadcast_to(l.operand(1), Dims(attributes.list()));
-                     return scatter_at(l.builder(), self,
-                                       wrapped_indices(l, n, 2, self, dims, sizes), dims, values,
-                                       combine);
-                   }};
+                     auto indices = wrapped_indices(l, n, 2, self, dims, sizes);
+                     indices[0] = only_if_right(l, indices[0], self.dim(dims[0]));
+                     return scatter_at(l.builder(), self, indices, dims, values, combine);
+                   },
+                   /*updates=*/true};
 
 // x[mask] = number needs no positions. Undefined when it is anything else.
 at::Tensor lone_mask(const at::Tensor& self, const IndexList& indices, const at::Tensor& values) {
@@ -527,7 +528,7 @@ const Op kIndexRows{
       const int64_t dim = attributes.integer();
       const auto combine = attributes.enumeration<Combine>();
       const XlaValue self = at_least_1d(b, l.operand(0));
-      const XlaValue index = at_least_1d(b, l.operand(1));
+      const XlaValue index = only_if_right(l, at_least_1d(b, l.operand(1)), self.dim(dim));
       XlaValue source =
           b.reshape(l.operand(2, self.element_type()), with_rows(self, dim, index.dim(0)));
       if (l.num_operands() == 4) {
@@ -539,7 +540,8 @@ const Op kIndexRows{
         return b.reshape(b.convert(sum, self.element_type()), Dims(n.output().dims));
       }
       return b.reshape(scatter_at(b, self, {index}, {dim}, source, combine), Dims(n.output().dims));
-    }};
+    },
+    /*updates=*/true};
 
 Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& self, int64_t dim,
                 const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {

@@ -93,6 +93,13 @@ XlaValue wrapped_index(Builder& b, XlaValue index, int64_t size) {
   return b.select(b.lt(index, b.zeros_like(index)), b.add(index, b.full_like(index, size)), index);
 }
 
+XlaValue only_if_right(Lowering& l, XlaValue index, int64_t size) {
+  const auto condition = l.condition();
+  if (!condition) return index;
+  index = index_type(l.builder(), index, size);
+  return l->select(l->broadcast_to(*condition, index.dims()), index, l->full_like(index, size));
+}
+
 XlaValue gather_at(Builder& b, XlaValue x, const std::vector<XlaValue>& indices, const Dims& dims) {
   const int64_t index_rank = indices[0].rank();
   stablehlo::GatherDimensions dimensions;

@@ -33,6 +33,11 @@ XlaValue gather_at(Builder& b, XlaValue x, const std::vector<XlaValue>& indices,
 XlaValue scatter_at(Builder& b, XlaValue x, const std::vector<XlaValue>& indices, const Dims& dims,
                     XlaValue updates, Combine combine);
 
+// For the lowering of an update (Op::updates) by a scatter: `index`, positions along a dimension of
+// `size`, or where the node's condition is false one that is out of range, which a scatter leaves
+// out.
+XlaValue only_if_right(Lowering& l, XlaValue index, int64_t size);
+
 // out[i][j][k] = x[i][index[i][j][k]][k] for dim 1 (torch.gather). `index` has the rank of x and
 // is nowhere larger but along `dim`.
 XlaValue gather_elements(Builder& b, XlaValue x, int64_t dim, XlaValue index);

@@ -60,15 +60,17 @@ const Op kScatter{"aten::scatter", [](Lowering& l, const Node& n) -> Results {
                     auto attributes = n.attributes();
                     const int64_t dim = attributes.integer();
                     const auto combine = attributes.enumeration<Combine>();
-                    const XlaValue index = at_least_1d(b, l.operand(1));
+                    const XlaValue self = at_least_1d(b, l.operand(0));
+                    const XlaValue index =
+                        only_if_right(l, at_least_1d(b, l.operand(1)), self.dim(dim));
                     XlaValue updates = b.convert(l.operand(2), n.output().type);
                     if (n.operand(2).dims().empty()) {  // a number, or a tensor of one element
                       updates = b.broadcast_to(updates, index.dims());
                     }
-                    const XlaValue result = scatter_elements(b, at_least_1d(b, l.operand(0)), dim,
-                                                             index, updates, combine);
+                    const XlaValue result = scatter_elements(b, self, dim, index, updates, combine);
                     return b.reshape(result, Dims(n.output().dims));
-                  }};
+                  },
+                  /*updates=*/true};
 
 Value scatter_node(ShapeRef output, const at::Tensor& self, int64_t dim, const at::Tensor& index,
                    const Value& updates, Combine combine) {

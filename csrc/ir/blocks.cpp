@@ -46,6 +46,7 @@ class Shared {
     bytes_ -= kBatch * size_of(kind);
     return batch;
   }
+  std::mutex& mutex() { return mutex_; }
   void give(size_t kind, Block* batch) {
     {
       std::lock_guard lock(mutex_);
@@ -98,6 +99,8 @@ Own* own() {
 }
 
 }  // namespace
+
+std::mutex& blocks_mutex() { return Shared::get().mutex(); }
 
 void* take_block(size_t bytes) {
   const size_t kind = class_of(bytes);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <mutex>
 
 namespace torch_xla::ir {
 
@@ -13,6 +14,9 @@ namespace torch_xla::ir {
 void* take_block(size_t bytes);
 // Gives back what take_block(bytes) gave, on any thread.
 void give_block(void* block, size_t bytes) noexcept;
+
+// Of the lists for all threads.
+std::mutex& blocks_mutex();
 
 // For std::allocate_shared.
 template <class T>

@@ -45,7 +45,13 @@ void find_updated(const Value& root, size_t index, const std::vector<int64_t>& p
     for (const Node* node : level) {
       const int64_t parameter = parameters[node->visit.position];
       if (parameter >= 0) pairs.push_back({ops, index, parameter});
-      if (parameter != kNone || !is_pointwise(*node, shape.dims)) continue;
+      if (parameter != kNone) continue;
+      if (node->op().updates) {
+        const Node* base = node->operand(0).node.get();
+        if (seen.insert(base).second) next.push_back(base);
+        continue;
+      }
+      if (!is_pointwise(*node, shape.dims)) continue;
       for (const Value& operand : node->operands()) {
         if (operand.shape() == shape && seen.insert(operand.node.get()).second) {
           next.push_back(operand.node.get());

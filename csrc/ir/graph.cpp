@@ -19,7 +19,7 @@ struct Frame {
 class Walker {
  public:
   Walker(Graph& graph, const std::unordered_set<const Node*>& inputs)
-      : graph_(graph), inputs_(inputs), epoch_(next_epoch()) {}
+      : graph_(graph), inputs_(inputs), epoch_(graph.epoch) {}
 
   void visit_from(Node* root) {
     enter(root);
@@ -36,8 +36,6 @@ class Walker {
       }
     }
   }
-
-  uint64_t epoch() const { return epoch_; }
 
  private:
   void enter(Node* node) {
@@ -92,12 +90,23 @@ std::mutex& graph_mutex() {
 
 Graph walk(std::span<const Value> roots, const std::unordered_set<const Node*>& inputs) {
   Graph graph;
+  graph.epoch = next_epoch();
+  extend(graph, roots, inputs);
+  return graph;
+}
+
+void extend(Graph& graph, std::span<const Value> roots,
+            const std::unordered_set<const Node*>& inputs) {
   Walker walker(graph, inputs);
   for (const Value& root : roots) walker.visit_from(root.node.get());
   for (const Value& root : roots) {
     graph.key.add(uint64_t{root.node->visit.position} << 16 | root.index);
   }
-  return graph;
+}
+
+void set_condition(Graph& graph, const Node& update, Value condition) {
+  graph.key.add(uint64_t{update.visit.position} << 32 | condition.node->visit.position);
+  graph.conditions.emplace(&update, std::move(condition));
 }
 
 }  // namespace torch_xla::ir

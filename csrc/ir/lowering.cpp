@@ -71,6 +71,7 @@ std::string describe_node(const Node& node) {
 
 Lowering::Lowering(const Graph& graph, std::span<const Value> roots, const LoweringOptions& options)
     : options_(options),
+      conditions_(graph.conditions),
       meshes_(graph, options.placement),
       parts_(graph, roots, options.placement) {
   if (!parts_.empty()) parts_mesh_ = parts_.mesh(meshes_.main());
@@ -170,14 +171,37 @@ void Lowering::bind_leaves(const Graph& graph, LoweredProgram& program) {
   }
 }
 
+void Lowering::set_location(const Node& node) {
+  if (!options_.locations) return;
+  std::string name = node.op().name;
+  if (const std::string where = describe(node.location()); !where.empty()) name += ' ' + where;
+  std::replace(name.begin(), name.end(), '@', ' ');  // XLA keeps what stands before an @
+  builder_.set_location(name);
+}
+
+stablehlo::Value Lowering::made(const Value& value) {
+  if (values_[value.node->visit.position].empty()) {
+    for (const Value& operand : value.node->operands()) made(operand);
+    lower_node(*value.node);
+  }
+  return slot(value);
+}
+
+std::optional<stablehlo::Value> Lowering::condition() {
+  const auto entry = conditions_.find(node_);
+  if (entry == conditions_.end()) return std::nullopt;
+  const Node* update = node_;
+  const auto waited = std::exchange(waited_, std::nullopt);
+  const stablehlo::Value condition = made(entry->second);
+  node_ = update;
+  waited_ = waited;
+  set_location(*update);
+  return condition;
+}
+
 void Lowering::lower_node(const Node& node) {
   node_ = &node;
-  if (options_.locations) {
-    std::string name = node.op().name;
-    if (const std::string where = describe(node.location()); !where.empty()) name += ' ' + where;
-    std::replace(name.begin(), name.end(), '@', ' ');  // XLA keeps what stands before an @
-    builder_.set_location(name);
-  }
+  set_location(node);
   Results results = [&] {
     try {
       return node.op().lower(*this, node);

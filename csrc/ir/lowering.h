@@ -4,6 +4,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,9 @@ class Lowering {
   // A rank-0 constant.
   stablehlo::Value number(double number, ElementType type) { return builder_.scalar(number, type); }
   stablehlo::Value leaf(const Node& node) const;
+  // For ops that update (Op::updates): where this, of rank 0, is false the node gives its first
+  // operand as it is. Empty: it updates in any case.
+  std::optional<stablehlo::Value> condition();
   MeshNames& meshes() { return meshes_; }
   // Whether the node is of a part that is written for one device (manual.h).
   bool is_in_part() const { return is_in_part_; }
@@ -79,6 +83,9 @@ class Lowering {
                              const sharding::Sharding* sharding);
   stablehlo::Value result(const Value& root, const sharding::Sharding* sharding);
   stablehlo::Value& slot(const Value& value);
+  // Lowers what is not yet.
+  stablehlo::Value made(const Value& value);
+  void set_location(const Node& node);
   void lower_node(const Node& node);
   void lower_in_order(const Graph& graph, std::span<const Value> roots);
   void lower_by_levels();
@@ -89,6 +96,7 @@ class Lowering {
   void lower_after(const Node& node, const Wait& wait);
 
   const LoweringOptions& options_;
+  const std::unordered_map<const Node*, Value>& conditions_;
   stablehlo::Builder builder_;
   MeshNames meshes_;
   const ManualParts parts_;

@@ -21,7 +21,7 @@ uint64_t ordinal(const char* name) {
 
 }  // namespace
 
-Op::Op(const char* name, LowerFunction lower)
-    : name(name), lower(lower), hash(mix(hash_text(name), ordinal(name))) {}
+Op::Op(const char* name, LowerFunction lower, bool updates)
+    : name(name), lower(lower), updates(updates), hash(mix(hash_text(name), ordinal(name))) {}
 
 }  // namespace torch_xla::ir

@@ -23,11 +23,14 @@ struct Results {
 struct Op {
   using LowerFunction = Results (*)(Lowering&, const Node&);
 
-  Op(const char* name, LowerFunction lower);
+  Op(const char* name, LowerFunction lower, bool updates = false);
   Op(const Op&) = delete;
 
   const char* name;  // as printed in dumps and errors: "aten::mm", "xla::device_data"
   LowerFunction lower;
+  // It gives its first operand with a part replaced, in place where it can; and as it is where
+  // Lowering::condition() is false.
+  bool updates;
   uint64_t hash;  // of the name, and of which op of that name it is
 };
 

@@ -472,6 +472,9 @@ Results lower_write(Lowering& lowering, const Node& node) {
   std::vector<XlaValue> before{lowering.operand(0)};
   for (const Step& step : steps) before.push_back(forward(b, step, before.back()));
   XlaValue x = lowering.operand(1);
+  if (const auto condition = lowering.condition()) {
+    x = b.select(b.broadcast_to(*condition, x.dims()), x, before.back());
+  }
   for (size_t i = steps.size(); i-- > 0;) x = backward(b, steps[i], before[i], x);
   return x;
 }
@@ -481,7 +484,7 @@ const Op kPermute{"aten::permute", lower_read};
 const Op kExpand{"aten::expand", lower_read};
 const Op kSlice{"aten::slice", lower_read};
 const Op kAsStrided{"aten::as_strided", lower_read};
-const Op kViewUpdate{"xla::update_view", lower_write};
+const Op kViewUpdate{"xla::update_view", lower_write, /*updates=*/true};
 
 // The name a reader of a dump expects; lowering is the same for all.
 const Op& name_read(const Base& base, const Geometry& view) {

@@ -172,7 +172,7 @@ std::vector<Before> Capture::befores() const {
   for (size_t slot = 0; slot < graph_->slots_.size(); ++slot) {
     const Graph::Slot& written = graph_->slots_[slot];
     if (!written.written || !is_program(written.after)) continue;
-    befores[written.after.index].data = DeviceData::of(begin_[slot])->id();
+    befores[written.after.index] = {begin_[slot].node.get(), nullptr, /*is_stand_in=*/true};
     ++takers[written.after.index];
   }
   for (const Graph::Fresh& fresh : graph_->fresh_) {
@@ -194,12 +194,10 @@ void Capture::set_parameters() {
 
   std::lock_guard lock(ir::graph_mutex());
   ir::Graph graph = ir::walk(graph_->roots_);
-  GuardedRoots guarded = guard(graph, graph_->roots_, {}, befores());
-  if (guarded.guards.sites) {
-    graph_->roots_ = std::move(guarded.roots);
-    graph_->guards_ = std::move(guarded.guards);
-    graph = ir::walk(graph_->roots_);
-  }
+  graph_->begin_ = begin_;
+  graph_->befores_ = befores();
+  GuardedRoots guarded = guard(graph, graph_->roots_, {}, graph_->befores_);
+  graph_->guards_ = std::move(guarded.guards);
   for (const ir::Node* leaf : graph.parameters) {
     if (const auto entry = leaf_slot_.find(leaf); entry != leaf_slot_.end()) {
       Graph::Slot& slot = graph_->slots_[entry->second];

@@ -136,7 +136,8 @@ const Program& CompiledGraph::program(bool donate) {
     const CompilationOwner owner(owner_);
     std::lock_guard lock(ir::graph_mutex());
     ir::Graph graph = ir::walk(roots_);
-    program = program_for(graph, roots_, donated, device_);
+    const GuardedRoots guarded = guard(graph, roots_, {}, befores_);
+    program = program_for(graph, guarded.guards.sites ? guarded.roots : roots_, donated, device_);
   }
   return *program;
 }

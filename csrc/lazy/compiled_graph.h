@@ -120,7 +120,9 @@ class CompiledGraph {
   c10::Device device_{c10::kXLA, 0};
   std::vector<Input> inputs_;
   std::vector<Slot> slots_;
-  std::vector<ir::Value> roots_;  // the program's outputs, and its reports if it has checks
+  std::vector<ir::Value> roots_;  // the program's outputs, without what checks add
+  std::vector<ir::Value> begin_;  // what slots stood for
+  std::vector<Before> befores_;   // which of that the roots are written over
   Guards guards_;
   std::vector<Parameter> parameters_;
   std::vector<Number> numbers_;

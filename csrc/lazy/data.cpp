@@ -7,9 +7,11 @@
 #include <sstream>
 #include <vector>
 
+#include "lazy/at_fork.h"
 #include "lazy/dry_run.h"
 #include "lazy/dtype.h"
 #include "lazy/host_memory.h"
+#include "lazy/interrupt.h"
 #include "lazy/shape_text.h"
 #include "lazy/spin_lock.h"
 #include "lazy/untold.h"
@@ -41,6 +43,12 @@ std::mutex& place_mutex() {
   return *mutex;
 }
 
+// Of data that leave their checks behind; never held while anybody waits for these.
+SpinLock& settling() {
+  static auto* lock = new SpinLock;
+  return *lock;
+}
+
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -59,11 +67,13 @@ struct Account {
   SpinLock lock;  // of the list
   DeviceData* first = nullptr;
 
+  using All = std::array<Account, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
+  static All& all() {
+    static auto* accounts = new All;  // never destroyed: data may outlive static destructors
+    return *accounts;
+  }
   static Account& of(c10::DeviceIndex device) {
-    // Never destroyed: data may outlive static destructors.
-    static auto* accounts =
-        new std::array<Account, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
-    return (*accounts)[static_cast<size_t>(device < 0 ? 0 : device)];
+    return all()[static_cast<size_t>(device < 0 ? 0 : device)];
   }
   void enter(DeviceData* data) {
     std::lock_guard guard(lock);
@@ -105,6 +115,21 @@ struct Account {
   }
 };
 
+namespace {
+
+const ForkLock g_fork_lock(
+    ForkLock::Order::kData,
+    [] {
+      for (Account& account : Account::all()) account.lock.lock();
+      settling().lock();
+    },
+    [] {
+      settling().unlock();
+      for (Account& account : Account::all()) account.lock.unlock();
+    });
+
+}  // namespace
+
 DeviceData::DeviceData(c10::Device device, ir::Location location)
     : id_(next_id()), device_(device), location_(location) {
   Account::of(device.index()).enter(this);
@@ -124,14 +149,15 @@ DeviceData::~DeviceData() {
 
 void DeviceData::give_up() { Account::of(device_.index()).add(-bytes_.exchange(0)); }
 
-void DeviceData::fulfil(Array array, std::shared_ptr<CheckReport> report, uint64_t mask) {
+void DeviceData::fulfil(Array array, std::shared_ptr<CheckReport> report, uint64_t mask,
+                        bool is_right) {
   array_ = std::move(array);
   expect(array_.sharding());
   const auto bytes = static_cast<int64_t>(array_.bytes());
   Account::of(device_.index()).add(bytes - bytes_.exchange(bytes));
   report_ = std::move(report);
   mask_ = mask;
-  state_.store(report_ ? State::kUnchecked : State::kReady, std::memory_order_release);
+  state_.store(report_ && !is_right ? State::kUnchecked : State::kReady, std::memory_order_release);
   state_.notify_all();
 }
 
@@ -140,6 +166,7 @@ void DeviceData::fail(std::exception_ptr error, ir::Value instead) {
   instead_ = std::move(instead);
   state_.store(State::kFailed, std::memory_order_release);
   state_.notify_all();
+  note_failure();
 }
 
 ir::Value DeviceData::standing(const ir::Value& leaf) {
@@ -156,9 +183,10 @@ bool DeviceData::is_gone() const {
   return (state == State::kReady || state == State::kUnchecked) && (!array_ || array_.is_deleted());
 }
 
-void DeviceData::wait() const {
+void DeviceData::wait(bool may_end) const {
   const State state = state_.load(std::memory_order_acquire);
   if ((state != State::kReady && state != State::kUnchecked) || is_gone()) return;
+  if (may_end) wait_or_interrupt(array_);
   try {
     array_.wait();
   } catch (const pjrt::Error&) {
@@ -167,17 +195,33 @@ void DeviceData::wait() const {
 }
 
 void DeviceData::settle() {
-  if (state_.load(std::memory_order_acquire) != State::kUnchecked) return;
-  static auto* mutex = new std::mutex;
-  std::lock_guard lock(*mutex);
-  if (state_.load(std::memory_order_acquire) != State::kUnchecked) return;
-  const std::shared_ptr<CheckReport> report = std::move(report_);
-  if (const std::exception_ptr error = report->error(mask_)) {
-    report->told = true;  // who asks throws it
+  std::shared_ptr<CheckReport> report;
+  {
+    std::lock_guard lock(settling());
+    if (!is_unsettled()) return;
+    report = report_;
+  }
+  const std::exception_ptr error = report->error(mask_);
+  std::lock_guard lock(settling());
+  if (!is_unsettled()) return;
+  if (error) {
     fail(error);
   } else {
+    report_ = nullptr;
     state_.store(State::kReady, std::memory_order_release);
   }
+}
+
+std::exception_ptr DeviceData::error() const { return failed() ? error_ : nullptr; }
+
+void DeviceData::about_to_be_read() {
+  pjrt::check_not_forked();
+  state_.wait(State::kPromised, std::memory_order_acquire);
+  const State state = state_.load(std::memory_order_acquire);
+  if ((state != State::kReady && state != State::kUnchecked) || is_gone()) return;
+  wait_or_interrupt(array_);
+  if (state != State::kReady || !report_) return;
+  if (const std::exception_ptr error = report_->take_untold(mask_)) std::rethrow_exception(error);
 }
 
 LiveBytes live_bytes(c10::DeviceIndex device) {
@@ -242,6 +286,7 @@ const Array& DeviceData::array() const {
   if (state_.load(std::memory_order_acquire) == State::kUnchecked) [[unlikely]]
     const_cast<DeviceData*>(this)->settle();
   if (failed()) {
+    if (report_) report_->tell(mask_);
     note_told(error_);
     std::rethrow_exception(error_);
   }

@@ -45,7 +45,9 @@ class DeviceData final : public ir::Payload {
   // (value_checks.h) decide about it until that program is over. Throws what they threw.
   const Array& array() const;
   // `report`: what the program's checks find, those in `mask`; null where it is right in any case.
-  void fulfil(Array array, std::shared_ptr<CheckReport> report = nullptr, uint64_t mask = 0);
+  // `is_right`: so is this, but whoever reads it should be told first of what they found.
+  void fulfil(Array array, std::shared_ptr<CheckReport> report = nullptr, uint64_t mask = 0,
+              bool is_right = false);
   // Cuts data that is still on the host. Returns false for all other data, as it is.
   bool place(const sharding::Sharding* sharding);
   // What brings data to the devices that is on the host yet; empty for all other data.
@@ -67,17 +69,24 @@ class DeviceData final : public ir::Payload {
   // What a storage should hold that was to hold this: `leaf`, which is its own, or what stands in
   // for it since it failed. Empty if that is gone too.
   static ir::Value standing(const ir::Value& leaf);
-  // Asks the checks that decide about it whether it failed; blocks until its program is over.
+  // Whether checks decide about it, and have not been asked yet.
+  bool is_unsettled() const { return state_.load(std::memory_order_acquire) == State::kUnchecked; }
+  // Asks them whether it failed; blocks until its program is over.
   void settle();
   bool failed() const { return state_.load(std::memory_order_acquire) == State::kFailed; }
+  // Why it failed, null if it did not. Unlike array() tells nobody.
+  std::exception_ptr error() const;
+  // To be called before a user sees the contents: blocks until they are there (unless a signal ends
+  // that, interrupt.h) and throws what the checks of its program found and nobody was told of yet.
+  void about_to_be_read();
   // Whether it is there, and needs no other thread's program.
   bool has_array() const {
     const State state = state_.load(std::memory_order_acquire);
     return state == State::kReady || state == State::kUnchecked || state == State::kOnHost;
   }
   // Blocks until it is there if its program was launched, whatever checks find. Throws the plugin's
-  // error.
-  void wait() const;
+  // error. `may_end`: a signal may end that (interrupt.h).
+  void wait(bool may_end = false) const;
   // Whether its memory was donated, or lost in a launch that failed.
   bool is_gone() const;
 
@@ -95,7 +104,7 @@ class DeviceData final : public ir::Payload {
   ir::Location location_;
   Array array_;
   Place place_;
-  std::shared_ptr<CheckReport> report_;  // while unchecked
+  std::shared_ptr<CheckReport> report_;  // while unchecked, and where it has something to tell
   uint64_t mask_ = 0;
   ir::Value instead_;
   std::atomic<const sharding::Sharding*> sharding_{nullptr};

@@ -45,7 +45,8 @@ struct Roots {
   // In SPMD mode, how each value is to be cut; null: as XLA sees fit. Two storages may hold one
   // value and want it cut differently: then it stands twice.
   std::vector<const sharding::Sharding*> shardings;
-  // What the storages of each value held before; nothing where they held different things.
+  std::vector<LazyStorage::Past> pasts;  // what the contents of each storage were written over
+  // The same for each value; nothing where its storages held different things.
   std::vector<Before> befores;
   // Constants that the values began as (LazyStorage::initial_fill). They are made beforehand and
   // given to the program, which is then the one of later steps, where they are device data.
@@ -60,13 +61,43 @@ struct Roots {
   const ir::Value& held(size_t storage) const {
     return cuts[storage] ? cuts[storage] : values[value_of[storage]];
   }
+  // A node for each reference that this has to what was written over.
+  std::vector<const ir::Node*> holders() const {
+    std::vector<const ir::Node*> nodes;
+    for (const LazyStorage::Past& past : pasts) {
+      if (past.data) nodes.push_back(past.data.node.get());
+    }
+    return nodes;
+  }
+  // Lets go of arrays that the program of `graph` does not take, where they are large: its results
+  // need room. Requires the marks of the graph's walk.
+  void let_go(const ir::Graph& graph) {
+    constexpr int64_t kMostKept = 64 << 20;  // bytes of all together
+    int64_t kept = 0;
+    for (size_t i = 0; i < pasts.size(); ++i) {
+      ir::Value& data = pasts[i].data;
+      if (!data || graph.contains(*data.node)) continue;
+      kept += data.shape().num_elements() * stablehlo::byte_size(data.type());
+      if (kept <= kMostKept) continue;
+      befores[value_of[i]].data = nullptr;
+      data = {};
+    }
+  }
 };
 
-using CutValue = std::pair<ir::Value, const sharding::Sharding*>;
+// What makes one of the values. Storages whose old contents differ hold different things where
+// checks of values find something.
+struct CutValue {
+  ir::Value value;
+  const sharding::Sharding* sharding;
+  const ir::Node* before;
+  bool operator==(const CutValue&) const = default;
+};
 struct CutValueHash {
   size_t operator()(const CutValue& cut) const {
-    return reinterpret_cast<uintptr_t>(cut.first.node.get()) / 16 + cut.first.index +
-           (cut.second ? cut.second->layout() : 0);
+    return reinterpret_cast<uintptr_t>(cut.value.node.get()) / 16 + cut.value.index +
+           (cut.sharding ? cut.sharding->layout() : 0) +
+           reinterpret_cast<uintptr_t>(cut.before) / 16;
   }
 };
 
@@ -82,23 +113,31 @@ Roots gather_roots(Storages storages, const LazyStorage* reader = nullptr) {
   roots.value_of.reserve(storages.size());
   roots.cuts.reserve(storages.size());
   roots.values.reserve(storages.size());
+  roots.pasts.reserve(storages.size());
   for (auto& storage : storages) {
-    const ir::Value contents = storage->value();
+    auto [contents, past, sharding] = storage->contents();
     const ir::Value& value = computed(contents);
     if (DeviceData::of(value)) continue;
-    ir::Value fill = storage->initial_fill();
+    const ir::Value& fill = past.fill;
     const bool filled = number_of_full(fill).has_value();
-    const Before before{storage->overwritten(), filled ? fill.node.get() : nullptr};
-    const sharding::Sharding* sharding = is_partitioned() ? storage->sharding() : nullptr;
+    const Before before{past.data.node.get(), filled ? fill.node.get() : nullptr};
+    if (!is_partitioned()) sharding = nullptr;
     // What a step begins with lies as what it ends with, so that the next step is the same.
     if (is_partitioned() && filled && !sharding) sharding = replicated(value.dims().size());
     if (filled && roots.inputs.insert(fill.node.get()).second) {
-      roots.fills.push_back(std::move(fill));
+      roots.fills.push_back(fill);
       roots.fill_shardings.push_back(sharding);
     }
-    const auto [entry, fresh] = seen.emplace(CutValue(value, sharding), roots.values.size());
-    const size_t v = entry->second;
     const bool reads = storage.get() == reader;
+    const CutValue cut{value, sharding, any_checks_made() && !reads ? before.data : nullptr};
+    auto entry = seen.find(cut);
+    if (reads)
+      entry = std::find_if(seen.begin(), seen.end(), [&](const Entry& each) {
+        return each.first.value == value && each.first.sharding == sharding;
+      });
+    const bool fresh = entry == seen.end();
+    if (fresh) entry = seen.emplace(cut, roots.values.size()).first;
+    const size_t v = entry->second;
     if (fresh) {
       roots.values.push_back(value);
       roots.shardings.push_back(sharding);
@@ -112,6 +151,7 @@ Roots gather_roots(Storages storages, const LazyStorage* reader = nullptr) {
     }
     roots.value_of.push_back(v);
     roots.cuts.push_back(is_trimmed(contents) ? contents : ir::Value());
+    roots.pasts.push_back(std::move(past));
     roots.storages.push_back(std::move(storage));
   }
   return roots;
@@ -140,10 +180,7 @@ class Launch {
     static metrics::Metric nodes("TensorsGraphSize", metrics::Unit::kCount);
     graph_ = ir::walk(roots, inputs);
     guarded_ = guard(graph_, roots, inputs_, befores);
-    if (guarded_.guards.sites) {
-      roots_ = guarded_.roots;
-      graph_ = ir::walk(roots_, inputs);
-    }
+    if (guarded_.guards.sites) roots_ = guarded_.roots;
     nodes.add(static_cast<double>(graph_.order.size()));
     choose_donations();
     if (is_partitioned()) choose_placement(std::move(cuts));
@@ -184,6 +221,16 @@ class Launch {
     }
   }
 
+  // Inputs that checks decide about which have to be waited for.
+  std::vector<std::shared_ptr<DeviceData>> unsettled_inputs() const {
+    std::vector<std::shared_ptr<DeviceData>> inputs;
+    for (const ir::Node* leaf : graph_.parameters) {
+      if (!is_data(*leaf) || !data_of(*leaf).is_unsettled()) continue;
+      inputs.push_back(std::static_pointer_cast<DeviceData>(leaf->shared_payload()));
+    }
+    return inputs;
+  }
+
   // Throws the error of an input that failed to be computed.
   void check_inputs() const {
     if (is_dry_run()) return;  // nothing is ever computed
@@ -194,6 +241,7 @@ class Launch {
     }
   }
 
+  const ir::Graph& graph() const { return graph_; }
   size_t num_parameters() const { return graph_.parameters.size(); }
 
   // What was launched, for a recording: all but the outputs' storages.
@@ -263,7 +311,10 @@ class Launch {
     }
     for (const ir::Node* node : holders_) {
       const uint32_t position = node->visit.position;
-      if (position < graph_.order.size() && graph_.order[position] == node) ++inside[position];
+      if (graph_.contains(*node)) ++inside[position];
+    }
+    for (const auto& [update, condition] : graph_.conditions) {
+      ++inside[condition.node->visit.position];
     }
     std::vector<bool> exposed(graph_.order.size());
     for (size_t i = graph_.order.size(); i-- > 0;) {
@@ -302,18 +353,38 @@ class Launch {
   std::shared_ptr<Program> program_;
 };
 
+// Makes a launch, by `emplace`, whose inputs are all settled. The graph is not locked while that
+// takes an earlier program's end.
+template <class Emplace>
+void settle_inputs(std::optional<Launch>& launch, std::unique_lock<std::mutex>& graph_lock,
+                   const Emplace& emplace) {
+  emplace();
+  if (is_dry_run()) return;
+  std::vector<std::shared_ptr<DeviceData>> inputs = launch->unsettled_inputs();
+  if (inputs.empty()) return;
+  launch.reset();
+  graph_lock.unlock();
+  for (const auto& input : inputs) input->settle();
+  inputs.clear();  // or they could not be donated
+  graph_lock.lock();
+  emplace();
+}
+
 // Computes some values, without a change to anything else, and keeps a promise for each.
 void run_alone(c10::Device device, std::span<const ir::Value> values,
                std::span<const std::shared_ptr<DeviceData>> promises,
                const std::vector<const sharding::Sharding*>& shardings = {},
                std::span<const Before> befores = {}) {
   const InEarnest in_earnest;
-  std::lock_guard lock(ir::graph_mutex());
-  Launch launch(device, values, /*inputs=*/{}, /*may_donate=*/false, {shardings, {}},
-                std::span<const ir::Node* const>(), befores);
-  launch.check_inputs();
-  launch.prepare();
-  launch.execute([](ir::Node*) -> const Array* { return nullptr; }, promises);
+  std::unique_lock lock(ir::graph_mutex());
+  std::optional<Launch> launch;
+  settle_inputs(launch, lock, [&] {
+    launch.emplace(device, values, std::unordered_set<const ir::Node*>(), /*may_donate=*/false,
+                   Launch::Cuts{shardings, {}}, std::span<const ir::Node* const>(), befores);
+  });
+  launch->check_inputs();
+  launch->prepare();
+  launch->execute([](ir::Node*) -> const Array* { return nullptr; }, promises);
 }
 
 std::vector<std::shared_ptr<DeviceData>> promises_of(c10::Device device,
@@ -412,10 +483,8 @@ class Isolation {
     if (rest.empty()) return;
     const bool input_to_blame = rest.size() < roots_.values.size();
     if (!input_to_blame && !trivial_program_works()) {
-      // An unknown XLA flag, say: no value is to blame. Whoever waits for a promise, or built a
-      // graph on one, goes on when all storages hold again what they held.
-      for (size_t v : rest) put_back(v, roots_.values[v]);
-      for (size_t v : rest) promises_.data[v]->fail(first);
+      // An unknown XLA flag, say: no value is to blame.
+      give_back(rest);
       return;
     }
     // Dividing finds one value to blame of n in log2(n) failures; each may cost a compilation.
@@ -452,12 +521,12 @@ class Isolation {
         bytes[i] = std::max(bytes[i], bytes[at]);
       }
     }
-    const OldContents old(graph);
     for (size_t v = 0; v < roots_.values.size(); ++v) {
       const ir::Value& value = roots_.values[v];
       errors_.push_back(errors[value.node->visit.position]);
       largest_.push_back(bytes[value.node->visit.position]);
-      before_.push_back(DeviceData::standing(old.find(roots_.befores[v], value.shape())));
+      before_.push_back(
+          DeviceData::standing(contents_before(graph, roots_.befores[v], value.shape())));
     }
   }
 
@@ -467,13 +536,7 @@ class Isolation {
     auto& data = *static_cast<DeviceData*>(leaf.payload());
     data.settle();
     if (data.is_gone()) return first;
-    if (!data.failed()) return nullptr;
-    try {
-      data.array();
-      return first;
-    } catch (...) {
-      return std::current_exception();
-    }
+    return data.error();
   }
 
   static bool is_out_of_memory(const std::exception_ptr& error) {
@@ -493,6 +556,21 @@ class Isolation {
       return true;
     } catch (...) {
       return false;
+    }
+  }
+
+  // All are pending again. Not behind the caller, who may be about the next step: of what that
+  // updates a part would begin with this step's results, and a part without.
+  void give_back(const Group& all) {
+    for (size_t i = 0; i < roots_.storages.size() && failed_ != Failed::kLaunchBehind; ++i) {
+      roots_.storages[i]->restore(promises_.held[i], roots_.held(i), roots_.pasts[i]);
+    }
+    for (size_t v : all) {
+      if (failed_ == Failed::kLaunchBehind) {
+        fail(v, first_);
+      } else {
+        promises_.data[v]->fail(first_, before_[v]);
+      }
     }
   }
 
@@ -580,17 +658,20 @@ class Step {
     promises_ = put_promises(device_, roots_);
     try {
       fills_.emplace(device_, roots_);
-      std::lock_guard lock(ir::graph_mutex());
-      launch_.emplace(device_, roots_.values, roots_.inputs, /*may_donate=*/true,
-                      Launch::Cuts{roots_.shardings, fills_->shardings()},
-                      std::span<const ir::Node* const>(), roots_.befores);
+      const std::vector<const ir::Node*> holders = roots_.holders();
+      std::unique_lock lock(ir::graph_mutex());
+      settle_inputs(launch_, lock, [&] {
+        launch_.emplace(device_, roots_.values, roots_.inputs, /*may_donate=*/true,
+                        Launch::Cuts{roots_.shardings, fills_->shardings()}, holders,
+                        roots_.befores);
+      });
       launch_->check_inputs();  // before anything is compiled for nothing
       launch_->prepare();
       launch_->expect(results());
       record();
+      roots_.let_go(launch_->graph());
     } catch (...) {
-      Isolation(device_, roots_, promises_)
-          .run(std::current_exception(), Isolation::Failed::kMaking);
+      isolate(std::current_exception(), Isolation::Failed::kMaking);
       throw;
     }
   }
@@ -608,21 +689,24 @@ class Step {
       return nullptr;
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
-      try {
-        Isolation(device_, roots_, promises_)
-            .run(error, behind ? Isolation::Failed::kLaunchBehind : Isolation::Failed::kLaunch);
-      } catch (...) {
-        // Whoever waits for a promise gets the first error.
-        for (const auto& result : results()) {
-          if (!result->has_array() && !result->failed()) result->fail(error);
-        }
-      }
+      isolate(error, behind ? Isolation::Failed::kLaunchBehind : Isolation::Failed::kLaunch);
       return error;
     }
   }
 
  private:
   static constexpr size_t kManyArrays = 64;
+
+  void isolate(const std::exception_ptr& error, Isolation::Failed failed) noexcept {
+    try {
+      Isolation(device_, roots_, promises_).run(error, failed);
+    } catch (...) {
+      // Whoever waits for a promise gets the first error.
+      for (const auto& result : results()) {
+        if (!result->has_array() && !result->failed()) result->fail(error);
+      }
+    }
+  }
 
   void record() const {
     auto* recording = current_recording();
@@ -638,7 +722,7 @@ class Step {
   }
 
   const c10::Device device_;
-  const Roots roots_;
+  Roots roots_;
   Promises promises_;
   std::optional<Fills> fills_;
   std::optional<Launch> launch_;  // refers to the two above
@@ -667,16 +751,17 @@ std::shared_ptr<DeviceData> compute_alone(const ir::Value& value, c10::Device de
 
 namespace {
 
-// Runs what is pending. Where `behind`, a large step is started on another thread once its program
-// is there. `reader` as for gather_roots().
-void run_pending(c10::Device device, bool wait, bool behind, const LazyStorage* reader = nullptr) {
+// Runs what is pending, and returns what it gives; nothing where `behind` and the step is large, so
+// that it is started on another thread once its program is there. `reader` as for gather_roots().
+std::vector<std::shared_ptr<DeviceData>> run_pending(c10::Device device, bool behind,
+                                                     const LazyStorage* reader = nullptr) {
   pjrt::check_not_forked();
   check_may_run();  // before the lock, which a capture holds
   std::lock_guard one_sync(launch_mutex());
   finish_launch();
   auto step = std::make_shared<Step>(
       device, gather_roots(LazyStorage::all_pending(device.index()), reader));
-  if (step->empty()) return;
+  if (step->empty()) return {};
   check_may_execute();
   Runtime::get();  // Before anything changes: no device, no loss.
   step->prepare();
@@ -685,36 +770,39 @@ void run_pending(c10::Device device, bool wait, bool behind, const LazyStorage* 
     // An error is thrown by the tensors that it is the end of, when they are read, and once by the
     // next sync.
     launch_behind([step = std::move(step)] { step->launch(/*behind=*/true); });
-    return;
+    return {};
   }
   if (const auto error = step->launch(/*behind=*/false)) std::rethrow_exception(error);
-  if (!wait) return;
-  for (const auto& result : step->results()) {
-    try {
-      result->wait();
-    } catch (const pjrt::Error&) {
-      return;  // wait_device() throws it
-    }
-  }
+  return step->results();
 }
 
 }  // namespace
 
 void sync(c10::Device device, bool wait) {
+  pjrt::check_not_forked();
   // Of earlier steps: this one is launched all the same.
   std::exception_ptr untold;
   if (!wait) {
     finish_launch();
     untold = take_untold(device, /*wait=*/false);
   }
+  std::vector<std::shared_ptr<DeviceData>> results;
   try {
-    run_pending(device, wait, /*behind=*/!wait);
+    results = run_pending(device, /*behind=*/!wait);
   } catch (...) {
     if (untold && untold != std::current_exception()) note_untold(device, untold);
     throw;
   }
   if (untold) std::rethrow_exception(untold);
-  if (wait) wait_device(device);
+  if (!wait) return;
+  for (const auto& result : results) {
+    try {
+      result->wait(/*may_end=*/true);
+    } catch (const pjrt::Error&) {
+      break;  // wait_device() throws it
+    }
+  }
+  wait_device(device);
 }
 
 void prepare(c10::Device device, std::vector<c10::intrusive_ptr<LazyStorage>> storages,
@@ -727,6 +815,8 @@ void prepare(c10::Device device, std::vector<c10::intrusive_ptr<LazyStorage>> st
   // What the storages hold is what a sync replaces by promises.
   std::vector<const ir::Node*> holders(held_by_caller.begin(), held_by_caller.end());
   for (size_t i = 0; i < roots.storages.size(); ++i) holders.push_back(roots.held(i).node.get());
+  for (const ir::Node* node : roots.holders())
+    holders.insert(holders.end(), 2, node);  // and theirs
   std::lock_guard lock(ir::graph_mutex());
   Launch(device, roots.values, roots.inputs, /*may_donate=*/true, {}, holders, roots.befores)
       .prepare_behind();
@@ -751,7 +841,7 @@ std::shared_ptr<DeviceData> materialize(ir::Value value, c10::Device device) {
   LazyStorage* const holder = &LazyStorage::of(owner);
   value = {};  // or it would keep what it was made from
   try {
-    run_pending(device, /*wait=*/false, /*behind=*/false, holder);
+    run_pending(device, /*behind=*/false, holder);
   } catch (...) {
     if (!allow_execution()) throw;
     // Another pending tensor may be to blame; this one can be had without it.

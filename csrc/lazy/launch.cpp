@@ -3,12 +3,14 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "lazy/at_fork.h"
 #include "lazy/dry_run.h"
 #include "lazy/host_memory.h"
 #include "lazy/metrics.h"
@@ -112,8 +114,8 @@ InFlight& in_flight() {
 }
 
 // Blocks until all programs of the device that are under way are over. Returns the error of the
-// first one that failed, if any.
-std::exception_ptr wait_launched(c10::Device device) {
+// first one that failed, if any. `may_end` as for DeviceData::wait().
+std::exception_ptr wait_launched(c10::Device device, bool may_end) {
   std::exception_ptr first;
   std::vector<std::shared_ptr<DeviceData>> outputs;
   {
@@ -125,7 +127,7 @@ std::exception_ptr wait_launched(c10::Device device) {
   }
   for (const auto& output : outputs) {
     try {
-      output->wait();
+      output->wait(may_end);
     } catch (const pjrt::Error&) {
       if (!first) first = std::current_exception();
     }
@@ -148,7 +150,7 @@ void keep_memory_small(c10::Device device) {
   const int64_t live = live_bytes(device.index()).now * static_cast<int64_t>(num_partitions());
   if (!host_memory::is_scarce(live)) return;
   host_memory::map_large_blocks();
-  wait_launched(device);
+  wait_launched(device, /*may_end=*/false);
 }
 
 // The thread behind, and what it is to do. Never destroyed, nor is the thread ended: when the
@@ -177,6 +179,18 @@ class Behind {
     for (State now = state_.load(std::memory_order_acquire); now != State::kIdle;
          now = state_.load(std::memory_order_acquire)) {
       state_.wait(now, std::memory_order_acquire);
+    }
+  }
+
+  // For who is about to fork. A launch takes no time; one that fails compiles other programs, may
+  // call into Python for that, and is left alone: the caller holds the GIL.
+  void finish_soon() {
+    if (launches_here() || pjrt::forked_with_client()) return;
+    help();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (state_.load(std::memory_order_acquire) != State::kIdle &&
+           std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
 
@@ -225,6 +239,14 @@ class Behind {
 };
 
 std::atomic<bool> any_behind{false};
+
+// A plugin's locks, and malloc's arenas, are better not forked in the middle of a launch.
+const ForkLock g_fork_lock(
+    ForkLock::Order::kLaunch,
+    [] {
+      if (any_behind.load()) Behind::get().finish_soon();
+    },
+    nullptr);
 
 }  // namespace
 
@@ -294,8 +316,9 @@ void help_launch() {
 }
 
 void wait_device(c10::Device device) {
+  pjrt::check_not_forked();
   finish_launch();
-  const std::exception_ptr error = wait_launched(device);
+  const std::exception_ptr error = wait_launched(device, /*may_end=*/true);
   if (error) forget_launched(device);
   if (const auto untold = take_untold(device, /*wait=*/true)) {
     if (error) note_untold(device, error);

@@ -94,7 +94,7 @@ void RecordedCall::stop() {
 RecordedCall* RecordedCall::current() { return t_recording; }
 
 void RecordedCall::note_bounds(const ir::Value& index, const IndexBounds& bounds) {
-  if (known_range(index)) bounds_.emplace_back(selected_from(index), bounds);
+  if (known_range(index)) bounds_.emplace_back(selected_from(index)->id(), bounds);
 }
 
 void RecordedCall::finish(std::vector<at::Tensor> results) {
@@ -171,7 +171,7 @@ std::string Replay::set_inputs(const RecordedCall& before, const RecordedCall& n
     input.dims = launch.input_dims[i];
     input.sharding = data->array().sharding();
     for (const auto& [index, bounds] : now.bounds_) {
-      if (index == data.get()) input.bounds.push_back(bounds);
+      if (index == data->id()) input.bounds.push_back(bounds);
     }
     const auto is_argument = [&](size_t k) {
       return now.arguments_[k].data.lock() == data && k < before.arguments_.size() &&
@@ -361,6 +361,10 @@ class Replay::Launch {
     }
   }
 
+  // The promises cannot be kept, for another reason than run() meets. Whoever may wait for one gets
+  // the error, and storages hold again what they held.
+  void abandon(const std::exception_ptr& error) { put_back(error); }
+
   // Keeps the promises. Returns the error if they cannot be kept.
   std::exception_ptr run() noexcept {
     try {
@@ -543,7 +547,13 @@ std::optional<std::vector<at::Tensor>> Replay::run(const std::vector<at::Tensor>
     generator.set_offset(offset + advance_);
   }
   launch->promise();
-  std::vector<at::Tensor> results = take_results(arguments, *launch);
+  std::vector<at::Tensor> results;
+  try {
+    results = take_results(arguments, *launch);
+  } catch (...) {
+    launch->abandon(std::current_exception());
+    throw;
+  }
   if (!launch->results.empty()) remember_launch(device_, launch->results.back());
   replayed.add();
   if (inputs_.size() + values_.size() < kManyArrays) {

@@ -54,7 +54,7 @@ class RecordedCall {
   std::vector<Argument> arguments_;
   Stream begin_, end_;
   std::vector<at::Tensor> results_;
-  std::vector<std::pair<const DeviceData*, IndexBounds>> bounds_;  // compared with inputs only
+  std::vector<std::pair<uint64_t, IndexBounds>> bounds_;  // by DeviceData::id
   std::vector<LaunchRecord> launches_;
   std::vector<std::weak_ptr<DeviceData>> given_;  // what each output's storage got
   bool recording_ = false;

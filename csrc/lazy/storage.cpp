@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "lazy/at_fork.h"
 #include "lazy/dtype.h"
 #include "lazy/full.h"
 #include "lazy/runtime.h"
@@ -76,12 +77,12 @@ struct PendingList {
   LazyStorage* last = nullptr;
   size_t size = 0;
 
-  static PendingList& of(c10::DeviceIndex device) {
-    // Never destroyed: storages may outlive static destructors.
-    static auto* lists =
-        new std::array<PendingList, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
-    return (*lists)[static_cast<size_t>(device)];
+  using All = std::array<PendingList, std::numeric_limits<c10::DeviceIndex>::max() + 1>;
+  static All& all() {
+    static auto* lists = new All;  // never destroyed: storages may outlive static destructors
+    return *lists;
   }
+  static PendingList& of(c10::DeviceIndex device) { return all()[static_cast<size_t>(device)]; }
   void add(LazyStorage* storage) {
     storage->previous_ = last;
     storage->next_ = nullptr;
@@ -96,13 +97,26 @@ struct PendingList {
   }
 };
 
+namespace {
+
+const ForkLock g_fork_lock(
+    ForkLock::Order::kStorages,
+    [] {
+      for (PendingList& list : PendingList::all()) list.lock.lock();
+    },
+    [] {
+      for (PendingList& list : PendingList::all()) list.lock.unlock();
+    });
+
+}  // namespace
+
 LazyStorage::~LazyStorage() { release_resources(); }
 
 // Nobody else sees it any more: no lock.
 void LazyStorage::release_resources() {
   if (DeviceData* data = data_of(value_)) --data->storages;
   value_ = {};
-  initial_fill_ = {};
+  past_ = {};
 }
 
 // With its c10 storage go all tensors that could ask for the contents.
@@ -116,9 +130,9 @@ void LazyStorage::retire(bool alone) {
   retired_ = true;
 }
 
-// What `value` held before is the caller's to drop, once the lock is released: it may be the last
-// reference to a whole graph.
-void LazyStorage::exchange(ir::Value& value) {
+// What `value` holds then, and `dropped`, is the caller's to drop once the lock is released: each
+// may be the last reference to a whole graph, or to an array.
+void LazyStorage::exchange(ir::Value& value, Past& dropped) {
   if (StorageWatch* watching = watch()) [[unlikely]]
     watching->note_write(*this, value_);
   DeviceData* data = data_of(value);
@@ -128,16 +142,12 @@ void LazyStorage::exchange(ir::Value& value) {
   if (is_partitioned() && !sharding_ && value && !data) [[unlikely]]
     keep_sharding();
   const bool pending = value && !data;
-  if (!pending) {
-    overwritten_ = 0;
-  } else if (old) {
-    overwritten_ = old->id();
-  }
   std::swap(value_, value);
   if (!pending) {
-    initial_fill_ = {};
-  } else if (is_full(value)) {
-    initial_fill_ = value;
+    std::swap(past_, dropped);
+  } else {
+    if (old) past_.data = computed(value);
+    if (is_full(value)) past_.fill = value;
   }
   list_pending(pending);
 }
@@ -178,8 +188,9 @@ bool LazyStorage::marked() {
 
 void LazyStorage::drop_value() {
   ir::Value old;
+  Past dropped;
   std::lock_guard guard(lock_);
-  exchange(old);
+  exchange(old, dropped);
 }
 
 // A write moves the storage to the end of the list, so that a step which also creates what it
@@ -216,7 +227,8 @@ c10::Storage LazyStorage::make(c10::Device device, ir::ElementType type,
   auto lazy = c10::make_intrusive<LazyStorage>(device, type, sizes, strides);
   LazyStorage& storage = *lazy;
   c10::DataPtr pointer = data_ptr(std::move(lazy));
-  if (value) storage.exchange(value);  // nobody else sees it yet: no lock
+  Past none;
+  if (value) storage.exchange(value, none);  // nobody else sees it yet: no lock
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
       std::move(pointer), allocator(), /*resizable=*/true));
@@ -241,19 +253,21 @@ ir::Value LazyStorage::value() {
       return value_;
   }
   ir::Value zeros = full(0, type_, sizes_);
+  Past dropped;
   std::lock_guard guard(lock_);
-  if (!value_) exchange(zeros);
+  if (!value_) exchange(zeros, dropped);
   return value_;
 }
 
-ir::Value LazyStorage::initial_fill() {
+LazyStorage::Contents LazyStorage::contents() {
+  {
+    std::lock_guard guard(lock_);
+    if (value_) [[likely]]
+      return {value_, past_, sharding_};
+  }
+  value();
   std::lock_guard guard(lock_);
-  return initial_fill_;
-}
-
-uint64_t LazyStorage::overwritten() {
-  std::lock_guard guard(lock_);
-  return overwritten_;
+  return {value_, past_, sharding_};
 }
 
 bool LazyStorage::has_value() {
@@ -267,20 +281,32 @@ ir::Value LazyStorage::value_or_empty() {
 }
 
 void LazyStorage::set_value(ir::Value value) {
+  Past dropped;
   std::lock_guard guard(lock_);
-  exchange(value);
+  exchange(value, dropped);
 }
 
 ir::Value LazyStorage::swap_value(ir::Value value) {
+  Past dropped;
   std::lock_guard guard(lock_);
-  exchange(value);
+  exchange(value, dropped);
   return value;
 }
 
 bool LazyStorage::replace_value(const ir::Value& expected, ir::Value value) {
+  Past dropped;
   std::lock_guard guard(lock_);
   if (!(value_ == expected)) return false;
-  exchange(value);
+  exchange(value, dropped);
+  return true;
+}
+
+bool LazyStorage::restore(const ir::Value& expected, ir::Value value, Past past) {
+  Past dropped;
+  std::lock_guard guard(lock_);
+  if (!(value_ == expected)) return false;
+  exchange(value, dropped);
+  if (pending()) std::swap(past_, past);
   return true;
 }
 

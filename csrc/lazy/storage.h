@@ -57,11 +57,19 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   // The same unless the contents are not `expected` any more, because another thread wrote
   // meanwhile. Returns whether they were.
   bool replace_value(const ir::Value& expected, ir::Value value);
-  // The constant that the pending contents were first filled with, before ops wrote over it: what
-  // an optimizer's state begins with. Empty when there was none.
-  ir::Value initial_fill();
-  // The device data (DeviceData::id) that the pending contents were written over; 0: none.
-  uint64_t overwritten();
+  // What pending contents were written over, empty where there was none.
+  struct Past {
+    ir::Value fill;  // the constant that they began as: what an optimizer's state begins with
+    ir::Value data;  // a leaf
+  };
+  struct Contents {
+    ir::Value value;  // as value()
+    Past past;
+    const sharding::Sharding* sharding = nullptr;  // as sharding()
+  };
+  Contents contents();
+  // As replace_value(); what `value`, pending, was written over is `past` again.
+  bool restore(const ir::Value& expected, ir::Value value, Past past);
   // Makes the base one of other sizes (same number of bytes or not); the contents are dropped.
   void rebase(ir::ElementType type, stablehlo::Dims sizes, stablehlo::Dims strides);
 
@@ -90,8 +98,8 @@ class LazyStorage final : public c10::intrusive_ptr_target {
  private:
   friend struct PendingList;
   void drop_value();
-  void exchange(ir::Value& value);  // requires the lock
-  void keep_sharding();             // of the contents; requires the lock
+  void exchange(ir::Value& value, Past& dropped);  // requires the lock
+  void keep_sharding();                            // of the contents; requires the lock
   void list_pending(bool is_pending);
 
   c10::Device device_;
@@ -100,8 +108,7 @@ class LazyStorage final : public c10::intrusive_ptr_target {
   stablehlo::Dims strides_;
   SpinLock lock_;  // of what follows
   ir::Value value_;
-  ir::Value initial_fill_;
-  uint64_t overwritten_ = 0;
+  Past past_;
   const sharding::Sharding* sharding_ = nullptr;
   bool marked_ = false;
   // Written with the list of pending storages locked.

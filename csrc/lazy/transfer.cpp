@@ -51,6 +51,7 @@ void fetch(DeviceData& data, const at::Tensor& cpu) {
   const size_t size = cpu.nbytes();
   if (size == 0) return;
   help_launch();
+  data.about_to_be_read();
   fetch(data.array(), cpu);
   bytes.add(static_cast<double>(size));
 }

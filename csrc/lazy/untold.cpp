@@ -1,9 +1,11 @@
 #include "lazy/untold.h"
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "lazy/at_fork.h"
 #include "lazy/value_checks.h"
 
 namespace torch_xla::lazy {
@@ -13,12 +15,19 @@ struct Entry {
   c10::DeviceIndex device;
   std::exception_ptr error;             // of a launch, or
   std::shared_ptr<CheckReport> report;  // what its checks find
+  uint64_t number = 0;                  // of this entry alone
 };
 
 struct Entries {
-  std::mutex mutex;
+  std::mutex mutex;         // not held while anybody waits
   std::vector<Entry> list;  // the oldest first
+  uint64_t last = 0;
 };
+
+std::atomic<uint64_t>& failures() {
+  static std::atomic<uint64_t> failures{0};
+  return failures;
+}
 
 // Never destroyed: threads that run programs may outlive static destructors.
 Entries& entries() {
@@ -26,9 +35,29 @@ Entries& entries() {
   return *entries;
 }
 
+const ForkLock g_fork_lock(
+    ForkLock::Order::kUntold, [] { entries().mutex.lock(); }, [] { entries().mutex.unlock(); });
+
 void add(Entry entry) {
   std::lock_guard lock(entries().mutex);
+  entry.number = ++entries().last;
   entries().list.push_back(std::move(entry));
+}
+
+std::vector<Entry> entries_of(c10::DeviceIndex device) {
+  std::lock_guard lock(entries().mutex);
+  std::vector<Entry> mine;
+  for (const Entry& entry : entries().list) {
+    if (entry.device == device) mine.push_back(entry);
+  }
+  return mine;
+}
+
+// Whether it was there yet: no other thread, and no read, has told of it meanwhile.
+bool remove(const Entry& entry) {
+  std::lock_guard lock(entries().mutex);
+  return std::erase_if(entries().list,
+                       [&](const Entry& each) { return each.number == entry.number; }) != 0;
 }
 
 }  // namespace
@@ -41,38 +70,28 @@ void watch(c10::Device device, std::shared_ptr<CheckReport> report) {
   add({device.index(), nullptr, std::move(report)});
 }
 
+void note_failure() { failures().fetch_add(1, std::memory_order_relaxed); }
+uint64_t num_failures() { return failures().load(std::memory_order_relaxed); }
+
 void note_told(const std::exception_ptr& error) {
   std::lock_guard lock(entries().mutex);
   std::erase_if(entries().list, [&](const Entry& entry) { return entry.error == error; });
+  for (const Entry& entry : entries().list) {
+    if (entry.report) entry.report->tell(error);
+  }
 }
 
 std::exception_ptr take_untold(c10::Device device, bool wait) {
-  std::vector<Entry> mine, waiting;
-  {
-    std::lock_guard lock(entries().mutex);
-    if (entries().list.empty()) return nullptr;
-    for (Entry& entry : entries().list) {
-      (entry.device == device.index() ? mine : waiting).push_back(std::move(entry));
-    }
-    entries().list.swap(waiting);
-  }
-  std::vector<Entry> later;
-  std::exception_ptr first;
-  for (Entry& entry : mine) {
-    if (first || (entry.report && !wait && !entry.report->is_there())) {
-      later.push_back(std::move(entry));
-    } else if (entry.error) {
-      first = entry.error;
-    } else if (const std::exception_ptr error = entry.report->error(~uint64_t{0})) {
-      if (!entry.report->told.exchange(true)) first = error;
+  for (const Entry& entry : entries_of(device.index())) {
+    if (entry.error) {
+      if (remove(entry)) return entry.error;
+    } else if (wait || entry.report->is_there()) {
+      const std::exception_ptr error = entry.report->take_untold(~uint64_t{0});
+      remove(entry);
+      if (error) return error;
     }
   }
-  if (later.empty()) return first;
-  std::lock_guard lock(entries().mutex);
-  auto& list = entries().list;
-  list.insert(list.begin(), std::make_move_iterator(later.begin()),
-              std::make_move_iterator(later.end()));
-  return first;
+  return nullptr;
 }
 
 }  // namespace torch_xla::lazy

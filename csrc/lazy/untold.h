@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 
@@ -17,6 +18,10 @@ class CheckReport;
 void note_untold(c10::Device device, std::exception_ptr error);
 // Of the checks of a launch that is on its way.
 void watch(c10::Device device, std::shared_ptr<CheckReport> report);
+
+// An array could not be computed, as is known now; and how many since the process began.
+void note_failure();
+uint64_t num_failures();
 
 // Somebody is being told.
 void note_told(const std::exception_ptr& error);

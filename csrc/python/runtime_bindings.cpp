@@ -5,6 +5,7 @@
 
 #include "lazy/data.h"
 #include "lazy/executor.h"
+#include "lazy/interrupt.h"
 #include "lazy/launch.h"
 #include "lazy/runtime.h"
 #include "pjrt/fork_guard.h"
@@ -21,6 +22,21 @@ using lazy::RuntimeConfig;
 // way out, which takes torch's own carrier.
 [[noreturn]] void throw_python_error(py::error_already_set& error) {
   error.restore();
+  python_error carrier;
+  carrier.persist();
+  throw carrier;
+}
+
+// Python runs handlers of signals in its main thread only, and when that asks.
+unsigned long main_thread() {
+  static const auto id =
+      py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  return id;
+}
+
+void check_signals() {
+  py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return;
   python_error carrier;
   carrier.persist();
   throw carrier;
@@ -162,6 +178,9 @@ std::string device_name(c10::Device device) {
 }
 
 void bind_runtime(py::module_& m) {
+  main_thread();
+  lazy::set_interrupts(
+      {[] { return PyThread_get_thread_ident() == main_thread(); }, check_signals});
   m.def("_set_runtime_configurator", set_configurator,
         "Sets what chooses the plugin at the first use of a device: () -> (device type, path of "
         "the plugin, its options).");

@@ -12,6 +12,7 @@
 #include "lazy/storage.h"
 #include "lazy/tensor.h"
 #include "lazy/transfer.h"
+#include "lazy/untold.h"
 #include "python/bindings.h"
 
 namespace torch_xla::python {
@@ -66,6 +67,17 @@ std::vector<bool> need_materialization(const Tensors& tensors) {
     result.push_back(lazy::is_xla(tensor) && lazy::storage_of(tensor).pending());
   }
   return result;
+}
+
+bool any_failed(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    if (!lazy::is_xla(tensor)) return false;
+    const ir::Value value = lazy::storage_of(tensor).value_or_empty();
+    lazy::DeviceData* data = lazy::DeviceData::of(value);
+    if (!data) return false;
+    data->settle();
+    return data->failed();
+  });
 }
 
 std::string debug_info(const at::Tensor& tensor) {
@@ -152,6 +164,12 @@ void bind_tensors(py::module_& m) {
   m.def("_get_stablehlo", stablehlo_of, py::arg("tensors") = Tensors(), py::arg("device") = "",
         WithoutGil());
   m.def("_get_graph_hash", graph_hash);
+  m.def(
+      "_any_failed", any_failed, py::arg("tensors"), WithoutGil(),
+      "Whether any of the tensors is known to have failed to be computed. Waits for programs whose "
+      "checks decide about that.");
+  m.def("_num_failures", lazy::num_failures,
+        "How many arrays are known to have failed to be computed since the process began.");
   m.def("_get_xla_tensor_debug_info", debug_info, WithoutGil());
   m.def("_xla_tensors_report", tensors_report, py::arg("device") = "", WithoutGil());
   m.def(

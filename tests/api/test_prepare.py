@@ -9,8 +9,8 @@ import time
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from training import trainer
 
 import torch_xla
 import torch_xla.core.xla_model as xm
@@ -53,24 +53,6 @@ def batch(size: int, device=None) -> tuple[torch.Tensor, torch.Tensor]:
     return (x, y) if device is None else (x.to(device), y.to(device))
 
 
-def trainer(device, optimizer=torch.optim.AdamW, replay=False, **options):
-    torch.manual_seed(7)
-    model = nn.Sequential(
-        nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 4)
-    ).to(device)
-    stepper = optimizer(model.parameters(), **options)
-
-    def step(x, y):
-        stepper.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        stepper.step()
-        return loss.detach()
-
-    return model, stepper, torch_xla.compile(step, replay=replay)
-
-
 def state_of(model, stepper) -> dict[str, torch.Tensor]:
     state = {name: value.cpu().clone() for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
@@ -98,7 +80,7 @@ OPTIMIZERS = [
 @pytest.mark.parametrize("after", [0, 2], ids=lambda n: f"after {n} steps")
 def test_a_prepared_step_compiles_nothing(device, metrics, optimizer, options, after):
     """Before the first step too, which creates the optimizer's state."""
-    _, _, step = trainer(device, optimizer, **options)
+    _, _, step = trainer(device, clip=True, optimizer=optimizer, **options)
     for _ in range(after):
         step(*batch(16, device))
     x, y = batch(6, device)
@@ -117,7 +99,7 @@ def test_nothing_has_changed(device, optimizer, options):
     """Weights, gradients, statistics, the optimizer's state and random state are what they were."""
 
     def run(prepare):
-        model, stepper, step = trainer(device, optimizer, **options)
+        model, stepper, step = trainer(device, clip=True, optimizer=optimizer, **options)
         losses = []
         for i, size in enumerate([16, 16, 6]):
             if prepare:
@@ -134,7 +116,7 @@ def test_nothing_has_changed(device, optimizer, options):
 
 
 def test_a_prepared_step_replays(device, metrics):
-    _, _, step = trainer(device, replay=True, fused=True)
+    _, _, step = trainer(device, clip=True, replay=True, fused=True)
     assert step.prepare(*meta(*batch(16)))
     for _ in range(5):
         step(*batch(16, device))
@@ -150,7 +132,7 @@ def test_a_prepared_step_replays(device, metrics):
 
 def test_a_call_may_come_before_the_program_is_there(device, metrics):
     """It waits for the rest of the compilation, or compiles itself; once in all."""
-    _, _, step = trainer(device)
+    _, _, step = trainer(device, clip=True)
     for size in range(2, 8):
         assert step.prepare(*meta(*batch(size)))
     losses = [step(*batch(size, device)) for size in range(7, 1, -1)]
@@ -401,7 +383,7 @@ def bucketed() -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.mark.parametrize("form", ["step", "function"])
 def test_a_loader_announces_new_shapes_once(device, metrics, form):
-    _, _, step = trainer(device)
+    _, _, step = trainer(device, clip=True)
     announced = []
 
     def tell(like):
@@ -425,7 +407,7 @@ def test_a_loader_announces_new_shapes_once(device, metrics, form):
 
 def test_announcing_changes_no_number(device):
     def run(announce):
-        model, stepper, step = trainer(device)
+        model, stepper, step = trainer(device, clip=True)
         options = {"announce": step} if announce else {}
         loader = pl.MpDeviceLoader(bucketed(), device, **options)
         return [step(x, y).item() for x, y in loader], state_of(model, stepper)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from training import trainer
 
 import torch_xla
 import torch_xla.core.xla_model as xm
@@ -23,23 +24,6 @@ def replays() -> int:
 def compiles() -> int:
     data = met.metric_data("CompileTime")
     return data[0] if data else 0
-
-
-def trainer(device, replay, *, dropout=0.1, optimizer=torch.optim.AdamW, **options):
-    torch.manual_seed(7)
-    model = nn.Sequential(
-        nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4)
-    ).to(device)
-    stepper = optimizer(model.parameters(), **options)
-
-    def step(x, y):
-        stepper.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        stepper.step()
-        return loss.detach()
-
-    return model, stepper, torch_xla.compile(step, replay=replay)
 
 
 def batches(device, count):
@@ -63,7 +47,7 @@ def test_a_hundred_steps_agree_bit_for_bit(device, metrics, optimizer, options):
     """Dropout included: the random stream moves on as if each step were traced."""
 
     def run(replay):
-        model, _, step = trainer(device, replay, optimizer=optimizer, **options)
+        model, _, step = trainer(device, replay=replay, optimizer=optimizer, **options)
         losses = [step(x, y) for x, y in batches(device, 100)]
         return torch.stack(losses).cpu(), {k: v.cpu() for k, v in model.state_dict().items()}
 
@@ -77,7 +61,7 @@ def test_a_hundred_steps_agree_bit_for_bit(device, metrics, optimizer, options):
 
 
 def test_gradients_and_results_are_those_of_the_last_call(device, metrics):
-    model, _, step = trainer(device, True, optimizer=torch.optim.SGD, lr=0.0, dropout=0.0)
+    model, _, step = trainer(device, replay=True, optimizer=torch.optim.SGD, lr=0.0, dropout=0.0)
     data = list(batches(device, 6))
     results = [step(x, y) for x, y in data]
     assert replays() > 0
@@ -90,7 +74,7 @@ def test_gradients_and_results_are_those_of_the_last_call(device, metrics):
 
 
 def test_numbers_of_a_plain_adam_change_on_the_host(device, metrics):
-    _, _, step = trainer(device, True)
+    _, _, step = trainer(device, replay=True)
     for x, y in batches(device, 8):
         step(x, y)
     assert replays() == 0
@@ -100,7 +84,7 @@ def test_numbers_of_a_plain_adam_change_on_the_host(device, metrics):
 
 def test_a_schedule_takes_effect_and_compiles_nothing(device, metrics):
     def run(replay):
-        model, optimizer, step = trainer(device, replay, optimizer=torch.optim.SGD, lr=0.1)
+        model, optimizer, step = trainer(device, replay=replay, optimizer=torch.optim.SGD, lr=0.1)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
         for x, y in batches(device, 40):
             step(x, y)
@@ -117,7 +101,7 @@ def test_a_schedule_takes_effect_and_compiles_nothing(device, metrics):
 
 
 def test_train_and_eval(device, metrics):
-    model, _, _ = trainer(device, False)
+    model, _, _ = trainer(device)
     forward = torch_xla.compile(lambda x: model(x).detach(), replay=True)
     x = next(batches(device, 1))[0]
     model.eval()

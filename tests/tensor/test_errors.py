@@ -164,7 +164,117 @@ def test_ctrl_c_ends_a_program_with_the_usual_status(run_python):
     assert "KeyboardInterrupt" in done.stderr
 
 
+LONG = """
+    import os, signal, threading, time, torch, torch_xla
+    import torch_xla.core.xla_model as xm
+
+    weight = torch.linspace(-1, 1, 600 * 600, device="xla").view(600, 600) / 600
+    x = torch.eye(600, device="xla")
+    steps = torch.zeros(1, device="xla")
+    torch_xla.sync(wait=True)
+
+    def work():
+        global x
+        for _ in range(80):
+            x = torch.tanh(x @ weight + x)
+        steps.add_(1)
+
+    for _ in range(2):  # once to compile
+        start = time.time()
+        work()
+        torch_xla.sync(wait=True)
+    whole = time.time() - start
+
+    def interrupt():
+        time.sleep(whole / 10)
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("wait", ["torch_xla.sync(wait=True)", "xm.wait_device_ops()", "x.cpu()"])
+def test_ctrl_c_while_the_host_waits(run_python, wait):
+    """It comes at once; the program goes on, and so can the user."""
+    done = run_python(
+        LONG
+        + f"""
+    work()
+    torch_xla.sync()
+    threading.Thread(target=interrupt).start()
+    start = time.time()
+    try:
+        {wait}
+        print("no interrupt")
+    except KeyboardInterrupt:
+        print((time.time() - start) / whole < 0.7)
+    print(steps.item(), torch.isfinite(x).all().item())
+    work()
+    torch_xla.sync(wait=True)
+    print(steps.item())
+    """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "3.0", "True", "4.0"]
+
+
+def test_a_handler_of_a_signal_may_use_the_device(run_python):
+    done = run_python(
+        LONG
+        + """
+    def on_signal(number, frame):
+        print(torch.ones(3, device="xla").sum().item(), steps.item())
+
+    signal.signal(signal.SIGINT, on_signal)
+    work()
+    torch_xla.sync()
+    threading.Thread(target=interrupt).start()
+    torch_xla.sync(wait=True)
+    print(steps.item())
+    """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3.0", "3.0", "3.0"]
+
+
 # --- Forks ---
+
+
+def test_forks_in_the_middle_of_steps(run_python):
+    """Children let go of tensors and end; the parent is not disturbed."""
+    done = run_python(
+        """
+        import os, threading, torch, torch_xla
+        weights = [torch.zeros(8, device="xla") for _ in range(200)]
+        steps = 0
+        going = True
+
+        def churn():
+            while going:
+                kept = [torch.ones(2).to("xla") * 2 for _ in range(50)]
+
+        thread = threading.Thread(target=churn)
+        thread.start()
+        for _ in range(40):
+            for weight in weights:
+                weight.add_(1)
+            steps += 1
+            torch_xla.sync()
+            child = os.fork()
+            if child == 0:
+                caught = 0
+                try:
+                    torch_xla.sync()
+                except RuntimeError as error:
+                    caught = "spawn" in str(error)
+                del weights, weight
+                os._exit(caught)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        going = False
+        thread.join()
+        print(steps, weights[0].tolist()[0], weights[-1].tolist()[0])
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "40.0", "40.0"]
 
 
 def test_a_fork_after_the_client_exists(run_python):

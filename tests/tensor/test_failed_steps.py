@@ -203,6 +203,169 @@ def test_a_second_failed_check_beside_a_lost_tensor_costs_no_state(device):
     torch_xla.sync(wait=True)
 
 
+def other_row(x):
+    return x[computed(torch.tensor([9], device=x.device))]
+
+
+def test_all_that_a_step_found_is_told_at_once(device):
+    x = torch.ones(4, device=device)
+    totals = [torch.zeros(1, device=device) for _ in range(3)]
+    torch_xla.sync()
+    for total, row in zip(totals, (wrong_row, other_row, other_row), strict=True):
+        total += row(x)
+    torch_xla.sync()
+    found = (
+        r"wrong_row@.*index 7 .*and of the same step 2 more, first aten::index at other_row.* 9 "
+    )
+    with pytest.raises(IndexError, match=found):
+        torch_xla.sync(wait=True)
+    torch_xla.sync(wait=True)
+    assert [total.tolist() for total in totals] == [[0]] * 3
+
+
+def test_a_second_error_of_a_step_is_told(device):
+    x = torch.ones(4, device=device)
+    wrong, other = wrong_row(x), other_row(x)
+    torch_xla.sync()
+    with pytest.raises(IndexError, match=r"wrong_row@.*index 7 is out of bounds[^()]*$"):
+        wrong.tolist()
+    with pytest.raises(IndexError, match=r"other_row@.*index 9 is out of bounds"):
+        torch_xla.sync(wait=True)
+    torch_xla.sync(wait=True)
+    with pytest.raises(IndexError, match="other_row"):
+        other.tolist()
+
+
+def test_what_looks_at_one_index_many_times_is_one_error(device):
+    x = torch.ones(4, device=device)
+    total = torch.zeros(1, device=device)
+    torch_xla.sync()
+    index = computed(torch.tensor([7], device=device))
+    total += sum(x[index] for _ in range(100))
+    torch_xla.sync()
+    with pytest.raises(IndexError, match=r"index 7 is out of bounds[^()]*$"):
+        torch_xla.sync(wait=True)
+    torch_xla.sync(wait=True)
+    assert total.tolist() == [0]
+
+
+def test_errors_of_inputs_of_a_later_step(device):
+    x = torch.ones(4, device=device)
+    wrong, other = wrong_row(x), other_row(x)
+    torch_xla.sync()
+    wrong, other = wrong * 2, other * 2
+    with pytest.raises(IndexError, match="wrong_row"):
+        torch_xla.sync()
+    with pytest.raises(IndexError, match="other_row"):
+        torch_xla.sync(wait=True)
+    torch_xla.sync(wait=True)
+    for tensor, match in ((wrong, "wrong_row"), (other, "other_row")):
+        with pytest.raises(IndexError, match=match):
+            tensor.tolist()
+
+
+def test_a_new_tensor_of_zeros_is_not_taken_for_a_result(device):
+    x = torch.ones(4, device=device)
+    total = torch.zeros(1, device=device)
+    total += wrong_row(x)
+    torch_xla.sync()
+    with pytest.raises(IndexError, match="aten::index at wrong_row"):
+        total.tolist()
+    assert total.tolist() == [0]  # as on CPU, after the error
+    torch_xla.sync(wait=True)
+    total += x[:1]
+    assert total.tolist() == [1]
+
+
+@pytest.mark.parametrize("how", ["copy_", "in a view", "after zero_"])
+def test_a_tensor_that_is_overwritten_as_a_whole(device, how):
+    x = torch.ones(4, device=device)
+    buffer = torch.arange(1.0, device=device) + 3
+    torch_xla.sync()
+    for row, expected in ((wrong_row, 3), (lambda x: x[:1], 1)):
+        new = row(x)
+        if how == "copy_":
+            buffer.copy_(new)
+        elif how == "in a view":
+            buffer.view(1, 1).copy_(new[None])
+        else:
+            buffer.zero_()
+            buffer.copy_(new)
+        torch_xla.sync()
+        if row is wrong_row:
+            with pytest.raises(IndexError, match="wrong_row"):
+                torch_xla.sync(wait=True)
+        assert buffer.tolist() == [expected]
+    torch_xla.sync(wait=True)
+
+
+@pytest.mark.parametrize("optimizer, options", OPTIMIZERS)
+def test_the_very_first_step_may_fail(device, optimizer, options):
+    job, plain = (Job(device, optimizer, **options) for _ in range(2))
+    good = [tensor.to(device) for tensor in GOOD]
+    loss = job.step(*(tensor.to(device) for tensor in WRONG["a label"][:2]))
+    torch_xla.sync()
+    with pytest.raises(IndexError):
+        loss.item()
+    told = 0
+    for _ in range(4):
+        try:
+            job.step(*good)
+            torch_xla.sync(wait=True)
+        except IndexError:
+            told += 1
+    assert told <= 1
+    for _ in range(4 - told):
+        plain.step(*good)
+        torch_xla.sync()
+    if optimizer is torch.optim.SGD:  # others count steps
+        assert same(job.state(), plain.state())
+
+
+# Each writes `row` into `cache` at a position that the device computed.
+WRITES = {
+    "index_copy": lambda cache, i, row: cache.index_copy_(1, i, row),
+    "index_put": lambda cache, i, row: cache.__setitem__((slice(None), i), row),
+    "index_add": lambda cache, i, row: cache.index_add_(1, i, row),
+    "scatter": lambda cache, i, row: cache.scatter_(1, i[:, None].expand(64, 1, 32), row),
+    "in a view": lambda cache, i, row: cache[:, :1].copy_(row * (cache[0, 0, 0] + cache[0, i])),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_row_of_a_cache_costs_no_copy_of_it(device, name):
+    rows = 512
+    row = torch.ones(64, 1, 32)
+
+    def decode(d, positions):
+        """The cache after each position, or after an error."""
+        cache = torch.zeros(64, rows, 32, device=d)
+        contents, seen = [], []
+        for number in positions:
+            position = torch.tensor([number]).to(d)
+            torch_xla.sync()
+            try:
+                WRITES[name](cache, computed(position), row.to(d) * (number + 1))
+                seen.append(cache[:, :2].sum().cpu())
+            except (IndexError, RuntimeError):
+                pass
+            contents.append(cache.clone().cpu())
+        return contents, seen
+
+    positions = [3, 0, rows - 1, rows, 5]
+    for got, expected in zip(decode(device, positions), decode("cpu", positions), strict=True):
+        assert same(got, expected)
+    cache = torch.zeros(64, rows, 32, device=device)
+    for number in (3, 4):
+        position, last = torch.tensor([number]).to(device), row.to(device)
+        torch_xla.sync()
+        WRITES[name](cache, computed(position), last)
+        torch_xla.sync(wait=True)
+    program = _XLAC._xla_last_program()
+    assert program["alias_bytes"] >= cache.nbytes
+    assert program["temp_bytes"] < cache.nbytes
+
+
 def test_whoever_read_it_is_not_told_again(device):
     wrong = wrong_row(torch.ones(4, device=device))
     torch_xla.sync()
@@ -374,6 +537,58 @@ def test_steps_on_top_of_a_launch_that_is_lost(run_python, count):
         "True {(3.0, 3.0, 3.0, 3.0)}",
         "{(4.0, 4.0, 4.0, 4.0)}",
     ]
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_step_that_could_not_be_compiled_and_a_wrong_one_on_top(device, what):
+    """The state is what it was before both: they become one program."""
+    job = Job(device, torch.optim.SGD, lr=0.1, momentum=0.9)
+    good, wrong = ([tensor.to(device) for tensor in batch] for batch in (GOOD, WRONG[what][:2]))
+    job.step(*good)
+    torch_xla.sync(wait=True)
+    before = job.state()
+    job.step(*good)
+    torch_xla.set_custom_compile_options({"xla_no_such_flag": True})
+    try:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="xla_no_such_flag"):
+                torch_xla.sync()
+    finally:
+        torch_xla.set_custom_compile_options({})
+    job.step(*wrong)
+    torch_xla.sync()
+    with pytest.raises(IndexError, match=WRONG[what][2]):
+        torch_xla.sync(wait=True)
+    assert same(job.state(), before)
+    job.step(*good)
+    torch_xla.sync(wait=True)
+    assert not same(job.state(), before)
+
+
+@pytest.mark.parametrize("count", ["3", "100"], ids=["in the call", "behind it"])
+def test_steps_on_top_of_one_that_nothing_could_run(run_python, count):
+    process = run_python(
+        REFUSING
+        + """
+    refusals.left = 1000
+    told = 0
+    for _ in range(3):
+        step()
+        told += outcome(torch_xla.sync) == "refused"
+    told += outcome(xm.wait_device_ops) == "refused"
+    refusals.left = 0
+    held = {tuple(weight.tolist()) for weight in weights}
+    print(told > 0, len(held), {3.0, 4.0, 5.0, 6.0} >= {number for row in held for number in row})
+    before = weights[0].tolist()[0]
+    step()
+    torch_xla.sync(wait=True)
+    print(weights[0].tolist()[0] - before, len({tuple(weight.tolist()) for weight in weights}))
+    """,
+        COUNT=count,
+        PYTHONPATH=HELPERS,
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines() == ["True 1 True", "1.0 1"]
 
 
 # --- Values to blame ---

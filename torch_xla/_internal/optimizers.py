@@ -7,20 +7,28 @@ foreach form, as on CUDA: a step is traced in some ten calls instead of some ten
 State stays as on CPU: the count of steps is a CPU tensor unless one asks for `fused` or
 `capturable`, also when a state is loaded that was put onto the device as a whole: counts that are
 read back would cut each step in two.
+
+State that a failed step made, and that nothing was there before, was never computed: SGD's momentum
+buffers begin as the first gradients. It begins anew in the next step.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import _get_capturable_supported_devices as _capturable
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices as _foreach
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices as _fused
+
+from torch_xla._extension import _XLAC
 
 # TorchScript compiles these with the optimizers that it scripts: they close over nothing.
 
@@ -46,6 +54,30 @@ def register() -> None:
     ):
         _replace(original, replacement)
     _keep_counts_on_the_host()
+    register_optimizer_step_pre_hook(_drop_lost_state)
+
+
+_failures_seen: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+
+
+def _drop_lost_state(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    if torch.compiler.is_compiling():
+        return
+    failures = _XLAC._num_failures()
+    if failures == _failures_seen.get(optimizer, 0):
+        return
+    _failures_seen[optimizer] = failures
+    lost = 0
+    for state in optimizer.state.values():
+        if _XLAC._any_failed([value for value in state.values() if torch.is_tensor(value)]):
+            state.clear()
+            lost += 1
+    if lost:
+        warnings.warn(
+            f"{type(optimizer).__name__}: the state of {lost} parameters could not be computed in "
+            "a step that failed, and begins anew",
+            stacklevel=3,
+        )
 
 
 def _keep_counts_on_the_host() -> None:

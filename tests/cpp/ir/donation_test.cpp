@@ -23,6 +23,13 @@ const Op kProject{"test::project", [](Lowering& l, const Node& n) -> Results {
                     return l->broadcast_in_dim(l.operand(0), stablehlo::Dims(n.output().dims), {1});
                   }};
 
+const Op kFirstRow{"test::first_row",
+                   [](Lowering& l, const Node&) -> Results {
+                     return l->dynamic_update_slice(l.operand(0), l.operand(1),
+                                                    {l->scalar(0, ElementType::kS64)});
+                   },
+                   /*updates=*/true};
+
 Value leaf(int64_t size = 2) {
   return testing::input(testing::f32({size}, std::vector<float>(static_cast<size_t>(size), 1.0F)));
 }
@@ -46,6 +53,15 @@ TEST(Donation, GoesToTheRootThatUpdates) {
   const Value gradient = rotate(add(rotate(weight, 1), input), 1);
   const Value roots[] = {gradient, add(weight, scale(gradient, -0.1))};
   EXPECT_EQ(pair_all(roots), (Takers{1, 0}));
+}
+
+TEST(Donation, GoesThroughUpdatesOfParts) {
+  const Value keys = leaf(), values = leaf(), row = leaf(1);
+  const auto update = [&](const Value& cache) {
+    return Value(Node::make(kFirstRow, {cache, row}, {}, cache.shape()));
+  };
+  const Value roots[] = {update(update(values)), update(keys)};
+  EXPECT_EQ(pair_all(roots), (Takers{0, kAnyDonation, 1}));
 }
 
 TEST(Donation, EachRootTakesOneParameter) {

@@ -45,6 +45,36 @@ TEST(Walk, LeavesAreListedByFirstUse) {
   EXPECT_EQ(graph.scalars, (std::vector<Node*>{one.node.get(), two.node.get()}));
 }
 
+TEST(Walk, GoesOnWhereItEnded) {
+  const Value a = leaf(), b = leaf(), c = leaf(), sum = add(a, b);
+  const Value more = add(rotate(sum, 1), c);
+  const std::lock_guard lock(graph_mutex());
+  Graph graph = walk(std::span(&sum, 1));
+  const Hash128 before = graph.key;
+  EXPECT_TRUE(graph.contains(*a.node));
+  EXPECT_FALSE(graph.contains(*c.node));
+  extend(graph, std::span(&more, 1));
+  EXPECT_TRUE(graph.contains(*c.node));
+  EXPECT_FALSE(graph.key == before);
+  EXPECT_EQ(graph.parameters, (std::vector<Node*>{a.node.get(), b.node.get(), c.node.get()}));
+  ASSERT_EQ(graph.order.size(), 6u);
+  for (size_t i = 0; i < graph.order.size(); ++i) {
+    EXPECT_EQ(graph.order[i]->visit.position, i);
+  }
+  EXPECT_EQ(sum.node->visit.uses, 1u);
+}
+
+TEST(Walk, ConditionsArePartOfTheKey) {
+  const Value a = leaf(), sum = add(a, number(1)), other = add(a, number(2));
+  const Value roots[] = {sum, other};
+  const std::lock_guard lock(graph_mutex());
+  Graph graph = walk(roots), one = walk(roots), two = walk(roots);
+  set_condition(one, *sum.node, other);
+  set_condition(two, *other.node, sum);
+  EXPECT_FALSE(graph.key == one.key);
+  EXPECT_FALSE(one.key == two.key);
+}
+
 TEST(Walk, InputsStandForDeviceData) {
   const Value a = leaf(), b = leaf();
   const Value made = add(rotate(a, 1), rotate(a, 1));
