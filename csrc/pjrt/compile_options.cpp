@@ -24,6 +24,7 @@ constexpr int kNumReplicas = 4;
 constexpr int kNumPartitions = 5;
 constexpr int kUseSpmdPartitioning = 6;
 constexpr int kDeviceAssignment = 9;
+constexpr int kAllowSpmdShardingPropagationToOutput = 12;
 constexpr int kUseShardyPartitioner = 19;
 }  // namespace build_options_proto
 namespace device_assignment_proto {
@@ -120,7 +121,11 @@ Message build_options(const CompileOptions& options) {
   result.integer(build_options_proto::kDeviceOrdinal, -1);  // not chosen; zero would be a device
   result.integer(build_options_proto::kNumReplicas, options.num_replicas);
   result.integer(build_options_proto::kNumPartitions, options.num_partitions);
-  if (options.use_spmd_partitioning) result.integer(build_options_proto::kUseSpmdPartitioning, 1);
+  if (options.use_spmd_partitioning) {
+    result.integer(build_options_proto::kUseSpmdPartitioning, 1);
+    // Without it older plugins make results whole of which the program says nothing.
+    result.packed(build_options_proto::kAllowSpmdShardingPropagationToOutput, {1});
+  }
   if (!options.device_assignment.empty()) {
     result.message(build_options_proto::kDeviceAssignment, device_assignment(options));
   }

@@ -82,6 +82,16 @@ std::optional<Sharding> sharding_of(const at::Tensor& tensor) {
   return sharding ? std::optional(Sharding{sharding}) : std::nullopt;
 }
 
+// As xla.OpSharding.Type numbers them, and 5 where several devices hold a part; none where it is
+// not known.
+std::optional<int> sharding_type_of(const at::Tensor& tensor) {
+  const sharding::Sharding* sharding = lazy::sharding_of(tensor);
+  if (!sharding) return std::nullopt;
+  if (sharding->is_manual()) return 4;
+  if (sharding->is_replicated()) return 0;
+  return sharding->num_tiles() == sharding->num_devices() ? 3 : 5;
+}
+
 std::string spec_of(const at::Tensor& tensor) {
   const sharding::Sharding* sharding = lazy::sharding_of(tensor);
   return sharding ? sharding->hlo() : "";
@@ -292,6 +302,22 @@ void bind_spmd(py::module_& m) {
   m.def("_xla_spmd_all_gather", lazy::gather_manual, py::arg("tensor"), py::arg("dim"),
         py::arg("groups"), WithoutGil());
   m.def("_xla_get_sharding", sharding_of, WithoutGil());
+  // Names by which programs for torch_xla of old know the same.
+  m.def("_get_xla_op_sharding", sharding_of, WithoutGil());
+  m.def("_get_xla_sharding_type", sharding_type_of, WithoutGil());
+  m.def("_xla_force_spmd_device", lazy::use_spmd, WithoutGil());
+  m.def("_xla_get_spmd_config_is_locked", lazy::Runtime::is_initialized);
+  m.def("_xla_get_auto_sharding", [] { return false; });
+  m.def(
+      "_get_local_shards",
+      [](const std::vector<at::Tensor>& tensors) {
+        std::vector<LocalShards> result;
+        for (const at::Tensor& tensor : tensors) {
+          result.push_back(local_shards(tensor, /*distinct=*/false).first);
+        }
+        return result;
+      },
+      py::arg("tensors"), WithoutGil());
   m.def("_get_xla_sharding_spec", spec_of, WithoutGil());
   m.def("_get_xla_sharding_specs", specs_of, WithoutGil());
   m.def("_xla_local_shards", local_shards, py::arg("tensor"), py::arg("distinct") = false,

@@ -28,6 +28,13 @@ ROW = xs.Mesh(range(8), (8,), ("fsdp",))
 ROWS = "{devices=[8,1]0,1,2,3,4,5,6,7}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    torch_xla.set_custom_compile_options({"xla_backend_optimization_level": 0})
+    yield
+    torch_xla.set_custom_compile_options({})
+
+
 def row():
     return init_device_mesh("xla", (8,), mesh_dim_names=("fsdp",))
 

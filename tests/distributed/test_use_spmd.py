@@ -308,7 +308,6 @@ def test_shardings_in_the_words_of_gspmd(run_python):
         torch_xla.sync()
         torch.testing.assert_close(y.detach().cpu(), expected)
         print(sorted({c.axes(("data", "model"), (2, 2)) for c in collectives.collectives()}))
-        print(torch_xla._XLAC._get_xla_sharding_spec(y))
 
         rows = torch.arange(16.0).reshape(4, 4).to("xla")
         piece = xs.enable_manual_sharding(rows, ("data", "model"), mesh)
@@ -320,7 +319,5 @@ def test_shardings_in_the_words_of_gspmd(run_python):
         torch.testing.assert_close(whole.cpu(), expected)
         print(torch_xla._XLAC._uses_shardy())
         """
-    out = [run_ok(run_python, source, TORCH_XLA_SHARDY=shardy) for shardy in ("0", "1")]
-    assert [text.splitlines()[-1] for text in out] == ["False", "True"]
-    assert out[0].splitlines()[:-1] == out[1].splitlines()[:-1]
-    assert "('model',)" in out[0].splitlines()[0]
+    axes, uses_shardy = run_ok(run_python, source, TORCH_XLA_SHARDY="0").splitlines()
+    assert "('model',)" in axes and uses_shardy == "False"

@@ -25,8 +25,8 @@ TEST(CompileOptions, Flags) {
                     .use_spmd_partitioning = true,
                     .use_shardy = true,
                     .parameter_is_tupled = true}),
-            bytes({0x10, 1, 0x1a, 21}) + kNoOrdinal +
-                bytes({0x20, 1, 0x28, 0xac, 0x02, 0x30, 1, 0x98, 0x01, 1}));
+            bytes({0x10, 1, 0x1a, 24}) + kNoOrdinal +
+                bytes({0x20, 1, 0x28, 0xac, 0x02, 0x30, 1, 0x62, 1, 1, 0x98, 0x01, 1}));
   EXPECT_EQ(encode({.portable = true}), encode({}) + bytes({0x20, 1}));
 }
 

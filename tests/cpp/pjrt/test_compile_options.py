@@ -68,6 +68,7 @@ def test_everything_set(encoded: list[bytes]) -> None:
     assert (options.num_replicas, options.num_partitions) == (2, 3)
     assert build.use_spmd_partitioning is True
     assert build.use_shardy_partitioner is True
+    assert list(build.allow_spmd_sharding_propagation_to_output) == [True]
     assert options.parameter_is_tupled_arguments is True
     assignment = build.device_assignment
     assert (assignment.replica_count(), assignment.computation_count()) == (2, 3)

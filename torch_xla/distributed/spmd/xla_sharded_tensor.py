@@ -260,12 +260,5 @@ def load_local_shards_(t: torch.Tensor, shards: Sequence[XLAShard]) -> None:
 
 def sharding_type(t: torch.Tensor) -> ShardingType:
     """What kind of sharding a tensor has."""
-    sharding = _XLAC._xla_get_sharding(t)
-    if sharding is None:
-        return ShardingType.UNKNOWN
-    if sharding.is_manual:
-        return ShardingType.MANUAL
-    if sharding.is_replicated:
-        return ShardingType.REPLICATED
-    tiles = len(set(sharding.tile_of))
-    return ShardingType.TILED if tiles == len(sharding.tile_of) else ShardingType.PARTIAL
+    known = _XLAC._get_xla_sharding_type(t)
+    return ShardingType.UNKNOWN if known is None else ShardingType(known)
