@@ -41,7 +41,11 @@ using Number = const at::Scalar&;
 
 // --- relu, threshold, hardtanh ---
 
-const PointwiseOp kRelu{"aten::relu", [](Args x) { return x.b.maximum(x[0], x.number(0)); }};
+// Keeps NaN, and the sign of a zero.
+const PointwiseOp kRelu{"aten::relu", [](Args x) {
+                          const XlaValue zero = x.number(0);
+                          return x.b.select(x.b.lt(x[0], zero), zero, x[0]);
+                        }};
 
 struct ReluMeta : at::TensorIteratorBase {
   void meta(const at::Tensor& self) {

@@ -14,13 +14,27 @@
 #include <ATen/ops/ne_meta.h>
 #include <ATen/ops/sub_meta.h>
 
+#include "aten/checks.h"
 #include "aten/elementwise.h"
 #include "aten/formulas.h"
+#include "lazy/runtime.h"
 
 namespace torch_xla::aten {
 namespace {
 
 using Args = PointwiseArgs&;
+
+// x / y of real floats, truly divided. XLA multiplies by the reciprocal of a divisor that all
+// elements share, which moves quotients across integers; one that has the sign of x is not shared.
+XlaValue quotient_of(Args x) {
+  Builder& b = x.b;
+  const ElementType type = x[0].element_type();
+  if (type != ElementType::kF32 && type != ElementType::kF64) return b.divide(x[0], x[1]);
+  const bool wide = type == ElementType::kF64;
+  const XlaValue bits = b.bitcast_convert(x[0], wide ? ElementType::kS64 : ElementType::kS32);
+  const XlaValue negative = b.lt(bits, b.zeros_like(bits));
+  return b.divide(b.abs(x[0]), b.select(negative, b.negate(x[1]), x[1]));
+}
 
 }  // namespace
 
@@ -34,6 +48,7 @@ const PointwiseOp kSubScaled{"aten::sub",
                              [](Args x) { return x.b.subtract(x[0], x.b.multiply(x[2], x[1])); }};
 const PointwiseOp kMul{"aten::mul", [](Args x) { return x.b.multiply(x[0], x[1]); }};
 const PointwiseOp kDiv{"aten::div", [](Args x) { return x.b.divide(x[0], x[1]); }};
+const PointwiseOp kDivShared{"aten::div", [](Args x) { return quotient_of(x); }};
 const PointwiseOp kMaximum{"aten::maximum", [](Args x) { return x.b.maximum(x[0], x[1]); }};
 const PointwiseOp kMinimum{"aten::minimum", [](Args x) { return x.b.minimum(x[0], x[1]); }};
 
@@ -117,33 +132,57 @@ struct AddLike {
 using Add = AddLike<at::meta::structured_add_Tensor, kAdd, kAddScaled>;
 using Sub = AddLike<at::meta::structured_sub_Tensor, kSub, kSubScaled>;
 
+// The division of floats by something that many elements share, which XLA would turn into a product
+// with its reciprocal: on CPU, torch divides.
+bool divides_truly(ElementType type) {
+  static const bool is_cpu = lazy::Runtime::get().is_cpu();
+  return is_cpu && (type == ElementType::kF32 || type == ElementType::kF64);
+}
+
+template <const PointwiseOp& op>
+Value plain_result_of(const at::Tensor& self, Value other) {
+  if constexpr (&op == &kDiv) {
+    if (other.dims().empty() && self.dim() > 0 && divides_truly(element_type(self))) {
+      return plain_result<kDivShared>(self, std::move(other));
+    }
+  }
+  return plain_result<op>(self, std::move(other));
+}
+
 // mul and div: no alpha. `floats_only`: integers have a result of another dtype.
 template <class Meta, const PointwiseOp& op, bool floats_only>
 struct MulLike {
-  static constexpr Elementwise<op> compute{};
+  static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other) {
+    const ElementType common = common_type(it);
+    const bool shared = floats_only && other.sizes() != it.output().sizes();
+    return pointwise(shared && divides_truly(common) ? kDivShared : op,
+                     {value_of(self), value_of(other)}, common, it.output_shape());
+  }
 
   static Value fast_operand(const at::Tensor& self, const at::Tensor& other) {
     if (floats_only && !at::isFloatingType(self.scalar_type())) return {};
     return plain_operand(self, other);
   }
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other) {
-    if (Value right = fast_operand(self, other)) return plain_binary<op>(self, std::move(right));
-    return structured_functional<Meta, compute>(self, other);
+    if (Value right = fast_operand(self, other)) {
+      return make_like(plain_result_of<op>(self, std::move(right)), self);
+    }
+    return structured_functional<Meta, &compute>(self, other);
   }
   static at::Tensor& inplace(at::Tensor& self, const at::Tensor& other) {
     if (!internal::is_apart(self, other)) {
-      return structured_inplace<Meta, compute>(self, other);  // knows whether they overlap
+      return structured_inplace<Meta, &compute>(self, other);  // knows whether they overlap
     }
     if (Value right = fast_operand(self, other)) {
-      lazy::write(self, plain_result<op>(self, std::move(right)));
+      lazy::write(self, plain_result_of<op>(self, std::move(right)));
       return self;
     }
-    return structured_inplace<Meta, compute>(self, other);
+    return structured_inplace<Meta, &compute>(self, other);
   }
   static void registered(torch::Library& m, Names names) {
     m.impl(names.functional, &functional);
     m.impl(names.inplace, &inplace);
-    elementwise<Meta, op>(m, {nullptr, nullptr, names.out});
+    structured<Meta, &compute>(m, {nullptr, nullptr, names.out});
   }
 };
 
@@ -155,7 +194,6 @@ using Div = MulLike<at::meta::structured_div_Tensor, kDiv, true>;
 XlaValue floor_divide_integers(Args x) {
   Builder& b = x.b;
   const XlaValue zero = x.number(0), one = x.number(1);
-  // XLA leaves x / 0 open; CPU torch raises, which data on a device cannot.
   const XlaValue quotient = b.divide(x[0], x[1]);
   const XlaValue remainder = b.remainder(x[0], x[1]);
   if (!stablehlo::is_signed(x[0].element_type())) return quotient;
@@ -200,16 +238,6 @@ XlaValue floor_divide_floats(Args x) {
   return b.select(b.eq(x[1], zero), quotient, result);
 }
 
-// x / y of real floats, truly divided. XLA multiplies by the reciprocal of a divisor that all
-// elements share, which moves quotients across integers; one that has the sign of x is not shared.
-XlaValue quotient_of(Args x) {
-  Builder& b = x.b;
-  const bool wide = x[0].element_type() == ElementType::kF64;
-  const XlaValue bits = b.bitcast_convert(x[0], wide ? ElementType::kS64 : ElementType::kS32);
-  const XlaValue negative = b.lt(bits, b.zeros_like(bits));
-  return b.divide(b.abs(x[0]), b.select(negative, b.negate(x[1]), x[1]));
-}
-
 const PointwiseOp kDivTrunc{"aten::div", [](Args x) {
                               if (!stablehlo::is_float(x[0].element_type())) {
                                 return x.b.divide(x[0], x[1]);
@@ -228,12 +256,19 @@ Value div_mode(Infer<at::meta::structured_div_Tensor_mode, 1>& it, const at::Ten
                const at::Tensor& other, std::optional<std::string_view> mode) {
   const ElementType common = common_type(it);
   // Only the divisor keeps more bits than the common dtype has, where it is a number on the host.
-  const std::array<Value, 2> operands{
+  std::array<Value, 2> operands{
       value_of(self, it.common_dtype()),
       lazy::is_xla(other) ? value_of(other) : scalar_operand(number_in(other), common)};
-  if (!mode) return pointwise(kDiv, operands, common, it.output_shape());
-  check_domain(*mode == "trunc" ? "div_trunc_cpu" : "div_floor_cpu", Domain::kNotComplex,
+  if (!mode) {
+    const bool shared = other.sizes() != it.output().sizes() && divides_truly(common);
+    return pointwise(shared ? kDivShared : kDiv, operands, common, it.output_shape());
+  }
+  check_domain(*mode == "trunc" ? "div_trunc_cpu" : "div_floor_cpu",
+               it.common_dtype() == at::kBool ? Domain::kFloat : Domain::kNotComplex,
                it.common_dtype());
+  if (stablehlo::is_integer(common) && it.output_shape().num_elements() > 0) {
+    operands[1] = checked_divisor(other, operands[1], kDivFloor.name);
+  }
   return pointwise(*mode == "trunc" ? kDivTrunc : kDivFloor, operands, common, it.output_shape(),
                    Attributes::of(other.numel() == 1 ? ElementType::kF32 : common));
 }

@@ -30,6 +30,7 @@
 #include <limits>
 #include <numbers>
 
+#include "aten/checks.h"
 #include "aten/elementwise.h"
 #include "aten/formulas.h"
 
@@ -115,9 +116,39 @@ const PointwiseOp kLogicalXor{"aten::logical_xor",
 
 // --- pow ---
 
+// x^n of integers, by squaring: XLA looks at the last six bits of n only. Of a negative power, what
+// is no integer is 0.
+XlaValue integer_power(Args x) {
+  Builder& b = x.b;
+  const XlaValue zero = x.number(0), one = x.number(1);
+  const Dims all = stablehlo::iota_dims(static_cast<size_t>(x[0].rank()));
+  const auto is_odd = [&](const XlaValue& n) { return b.ne(b.and_(n, one), zero); };
+  XlaValue n = x[1], first = one;
+  if (stablehlo::is_signed(n.element_type())) {
+    const XlaValue negative = b.lt(n, zero), minus_one = x.number(-1);
+    const XlaValue inverse =
+        b.select(b.eq(x[0], one), one,
+                 b.select(b.eq(x[0], minus_one), b.select(is_odd(n), minus_one, one), zero));
+    first = b.select(negative, inverse, one);
+    n = b.select(negative, zero, n);
+  }
+  const auto unfinished = [&](const stablehlo::Values& v) {
+    return b.reduce_or(b.ne(v[2], b.zeros_like(v[2])), all);
+  };
+  const auto step = [&](const stablehlo::Values& v) -> stablehlo::Values {
+    const XlaValue odd = b.ne(b.and_(v[2], b.ones_like(v[2])), b.zeros_like(v[2]));
+    return {b.select(odd, b.multiply(v[0], v[1]), v[0]), b.multiply(v[1], v[1]),
+            b.divide(v[2], b.full_like(v[2], 2))};
+  };
+  return b.while_({first, x[0], n}, unfinished, step)[0];
+}
+
 }  // namespace
 
-const PointwiseOp kPow{"aten::pow", [](Args x) { return x.b.power(x[0], x[1]); }};
+const PointwiseOp kPow{"aten::pow", [](Args x) {
+                         return stablehlo::is_integer(x[0].element_type()) ? integer_power(x)
+                                                                           : x.b.power(x[0], x[1]);
+                       }};
 
 namespace {
 
@@ -204,7 +235,11 @@ Value modulo(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other
   const at::ScalarType dtype = it.common_dtype();
   check_domain(op.name, dtype == at::kBool ? Domain::kFloat : Domain::kNotComplex, dtype);
   // In the common dtype first, numbers of wider ones too: a remainder tells.
-  return pointwise(op, {value_of(self, dtype), value_of(other, dtype)}, common_type(it),
+  Value divisor = value_of(other, dtype);
+  if (at::isIntegralType(dtype, false) && it.output().numel() > 0) {
+    divisor = checked_divisor(other, divisor, op.name);
+  }
+  return pointwise(op, {value_of(self, dtype), std::move(divisor)}, common_type(it),
                    it.output_shape());
 }
 

@@ -10,6 +10,7 @@
 
 #include "aten/autograd.h"
 #include "aten/product.h"
+#include "lazy/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -122,8 +123,15 @@ Tensor matmul_node(const Tensor& a, const Tensor& b, at::IntArrayRef sizes) {
                     a.scalar_type(), a.device());
 }
 
+// Rows whose number depends on data, times one matrix: torch folds them into rows of mm, which
+// knows of them.
+bool folds_rows(const Tensor& a, const Tensor& b) {
+  return b.dim() <= 2 && a.dim() > 2 && lazy::is_xla(a) && lazy::is_trimmed(lazy::read(a));
+}
+
 Tensor matmul(const Tensor& a, const Tensor& b) {
   c10::SmallVector<int64_t, 6> sizes;
+  if (folds_rows(a, b)) return at::native::matmul(a, b);
   return product_sizes(a, b, sizes) ? matmul_node(a, b, sizes) : at::native::matmul(a, b);
 }
 
@@ -134,7 +142,7 @@ const auto& generated_matmul() {
 
 Tensor matmul_autograd(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b) {
   c10::SmallVector<int64_t, 6> sizes;
-  if (a.dim() <= 2 && b.dim() <= 2) return at::native::matmul(a, b);
+  if ((a.dim() <= 2 && b.dim() <= 2) || folds_rows(a, b)) return at::native::matmul(a, b);
   if (!at::isFloatingType(a.scalar_type()) || !product_sizes(a, b, sizes) ||
       !generated_matmul().exists() || !keep_whole(keys, {a, b})) {
     return at::native::matmul(a, b);

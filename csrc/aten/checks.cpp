@@ -31,6 +31,10 @@ void fail_index(ir::AttributeReader attributes, const std::string& line, int64_t
   const std::string op = attributes.string();
   const auto error = attributes.enumeration<CheckError>();
   const int64_t low = attributes.integer(), size = attributes.integer();
+  if (error == CheckError::kClass) {
+    TORCH_CHECK(position >= low, where(op, line), ": Class values must be non-negative.");
+    TORCH_CHECK(false, where(op, line), ": Class values must be smaller than num_classes.");
+  }
   const std::string what = where(op, line) + ": index " + std::to_string(position) +
                            " is out of bounds: expected at least " + std::to_string(low) +
                            " and less than " + std::to_string(size);
@@ -42,6 +46,12 @@ void fail_index(ir::AttributeReader attributes, const std::string& line, int64_t
 void fail_check(ir::AttributeReader attributes, const std::string& line, int64_t) {
   const std::string op = attributes.string();
   TORCH_CHECK(false, where(op, line), ": ", attributes.string());
+}
+
+// Attributes: op.
+void fail_divisor(ir::AttributeReader attributes, const std::string& line, int64_t) {
+  const std::string op = attributes.string();
+  TORCH_CHECK(false, where(op, line), ": ZeroDivisionError");
 }
 
 // --- Lowering ---
@@ -116,9 +126,19 @@ const Op kCheck{"xla::check", [](Lowering& l, const Node& n) -> Results {
                   return {l.operand(0), lazy::report(b, wrong, b.scalar(0, ElementType::kS64))};
                 }};
 
+const Op kCheckDivisor{"xla::check_divisor", [](Lowering& l, const Node&) -> Results {
+                         Builder& b = l.builder();
+                         const XlaValue x = l.operand(0), zero = b.eq(x, b.zeros_like(x));
+                         const XlaValue wrong =
+                             b.reduce_or(zero, stablehlo::iota_dims(x.dims().size()));
+                         return {b.select(zero, b.ones_like(x), x),
+                                 lazy::report(b, wrong, b.scalar(0, ElementType::kS64))};
+                       }};
+
 const bool g_registered = [] {
   lazy::register_checks({kCheckIndex.lower, fail_index});
   lazy::register_checks({kCheck.lower, fail_check});
+  lazy::register_checks({kCheckDivisor.lower, fail_divisor});
   return true;
 }();
 
@@ -206,6 +226,45 @@ ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const
                                  Attributes::of(std::string_view(op), error, low, size,
                                                 exception.has_value(), exception.value_or(0)));
   return cut ? lazy::with_computed(index, whole) : whole;
+}
+
+std::optional<int64_t> last_of_range(const ir::Value& value) {
+  const Node& node = *value.node;
+  const bool is_range = node.op().name == std::string_view("aten::arange") &&
+                        node.operands().empty() && node.output().num_elements() > 0;
+  return is_range ? std::optional(node.output().num_elements() - 1) : std::nullopt;
+}
+
+ir::Value checked_divisor(const at::Tensor& tensor, const ir::Value& divisor, const char* op) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  if (divisor.shape().num_elements() == 0) return divisor;
+  if (!lazy::is_xla(tensor)) {
+    // As much of the number as the dtype holds.
+    const int bits = 64 - 8 * static_cast<int>(stablehlo::byte_size(divisor.type()));
+    TORCH_CHECK(static_cast<uint64_t>(number_in(tensor).toLong()) << bits, "ZeroDivisionError");
+    return divisor;
+  }
+  if (const auto range = lazy::known_range(divisor)) {
+    const bool has_zero = range->reached && (range->least == 0 || range->greatest == 0);
+    TORCH_CHECK(!has_zero, "ZeroDivisionError");
+    if (range->least > 0 || range->greatest < 0) {
+      const bool positive = range->least > 0;
+      lazy::note_bounds(divisor, {positive ? 1 : kLeast, positive ? kMost : 0, std::nullopt});
+      return divisor;
+    }
+  }
+  const Value from = origin(divisor);
+  if (lazy::is_full(from) && from.node->operands().empty()) {  // not a number that is data
+    TORCH_CHECK(!lazy::number_of_full(from)->equal(0), "ZeroDivisionError");
+    return divisor;
+  }
+  if (!checks_values()) return divisor;
+  const auto cut = lazy::trimmed(divisor);
+  const Value seen = cut ? lazy::filled(*cut, lazy::Neutral::kOne) : divisor;
+  const Value whole =
+      make_check(kCheckDivisor, std::span(&seen, 1), Attributes::of(std::string_view(op)));
+  return cut ? lazy::with_computed(divisor, whole) : whole;
 }
 
 ir::Value checked(const ir::Value& value, const ir::Value& numbers, Interval interval,

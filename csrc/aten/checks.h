@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <optional>
 
@@ -15,13 +17,21 @@ namespace torch_xla::aten {
 // For calls from here on (TORCH_XLA_CHECK_VALUES; on by default).
 void set_check_values(bool check);
 
-// What a check throws: CPU's type of exception.
-enum class CheckError : uint8_t { kRuntime, kIndex };
+// What a check throws: CPU's type of exception; for classes its words too.
+enum class CheckError : uint8_t { kRuntime, kIndex, kClass };
 
 // `index`, of integers in [low, size) or `exception`. Itself where that is known: by the host
 // (lazy/host_range.h), or because an operator of ours gives no others (argmax, nonzero, arange).
 ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const char* op,
                         CheckError error, std::optional<int64_t> exception = {});
+
+// `value`, the contents of `divisor`: integers. Throws c10::Error ("ZeroDivisionError", as CPU) for
+// a zero among them: here where the host knows of one, else in the program, which goes on with ones
+// in their place.
+ir::Value checked_divisor(const at::Tensor& divisor, const ir::Value& value, const char* op);
+
+// The greatest of positions 0, 1, ... that the host knows without their data (arange).
+std::optional<int64_t> last_of_range(const ir::Value& value);
 
 struct Interval {
   double least, greatest;

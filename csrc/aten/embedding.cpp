@@ -27,7 +27,10 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
   TORCH_CHECK(weight.size(0) > 0 || indices.numel() == 0,
               "index_select(): self indexing axis dim should be positive");
   Value index = value_of(indices);
-  TORCH_CHECK_INDEX(!known_outside(index, 0, weight.size(0)), "index out of range in self");
+  const auto outside = known_outside(index, 0, weight.size(0));
+  TORCH_CHECK(!outside || weight.size(1) > 0,
+              "INDICES element is out of DATA bounds, id=", *outside, " axis_dim=", weight.size(0));
+  TORCH_CHECK_INDEX(!outside, "index out of range in self");
   index = checked_index(index, 0, weight.size(0), kEmbedding.name, CheckError::kIndex);
   c10::SmallVector<int64_t, 6> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
@@ -158,9 +161,50 @@ at::Tensor& embedding_renorm_(at::Tensor& self, const at::Tensor& indices, doubl
   return self;
 }
 
+// --- one_hot: rows of the identity matrix ---
+
+const Op kOneHot{
+    "aten::one_hot", [](Lowering& l, const Node& n) -> Results {
+      const Dims dims(n.output().dims);
+      const auto last = static_cast<int64_t>(dims.size()) - 1;
+      const XlaValue label =
+          l->broadcast_in_dim(l.operand(0), dims, stablehlo::iota_dims(static_cast<size_t>(last)));
+      return l->convert(l->eq(label, l->iota(label.element_type(), dims, last)), n.output().type);
+    }};
+
+at::Tensor one_hot(const at::Tensor& self, int64_t classes) {
+  TORCH_CHECK(self.scalar_type() == at::kLong,
+              "one_hot is only applicable to index tensor of type LongTensor.");
+  TORCH_CHECK(self.numel() > 0 || classes > 0,
+              "Can not infer total number of classes from empty tensor.");
+  if (classes <= 0) {
+    TORCH_CHECK(classes == -1, "num_classes should be positive");
+    classes = self.max().item<int64_t>() + 1;
+  }
+  const Value labels = value_of(self);
+  const auto outside = known_outside(labels, 0, classes);
+  TORCH_CHECK(!outside || *outside >= 0, "Class values must be non-negative.");
+  TORCH_CHECK(!outside, "Class values must be smaller than num_classes.");
+  at::DimVector sizes(self.sizes());
+  sizes.push_back(classes);
+  const ShapeRef shape{ElementType::kS64, span_of(sizes)};
+  const Value checked = checked_index(labels, 0, classes, kOneHot.name, CheckError::kClass);
+  if (const auto some = lazy::trimmed(checked)) {
+    sizes[static_cast<size_t>(some->dim)] = some->bound();
+    return lazy::make(
+        lazy::with_computed(
+            checked, Node::make(kOneHot, {some->whole}, {}, ShapeRef{shape.type, span_of(sizes)})),
+        at::kLong, self.device());
+  }
+  return lazy::make(self.numel() == 0 ? lazy::full(0, shape.type, shape.dims)
+                                      : Value(Node::make(kOneHot, {checked}, {}, shape)),
+                    at::kLong, self.device());
+}
+
 }  // namespace
 
 XLA_KERNELS(m) {
+  m.impl("one_hot", one_hot);
   m.impl("embedding", embedding);
   m.impl("embedding_dense_backward", embedding_dense_backward);
   m.impl("embedding_renorm_", embedding_renorm_);

@@ -317,9 +317,9 @@ XLA_KERNELS(m) {
   BINARY_NUMBERS(mul, kMul);
   BINARY_LIST(mul, kMul);
   BINARY_SINGLE(mul, kMul);
-  BINARY_NUMBERS(div, kDiv);
+  BINARY_NUMBERS(div, kDivShared);
   BINARY_LIST(div, kDiv);
-  BINARY_SINGLE(div, kDiv);
+  BINARY_SINGLE(div, kDivShared);
   BINARY_NUMBERS(maximum, kMaximum);
   BINARY_LIST(maximum, kMaximum);
   BINARY_NUMBERS(minimum, kMinimum);

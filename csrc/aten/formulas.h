@@ -8,6 +8,8 @@ namespace torch_xla::aten {
 
 // arithmetic.cpp. The last operand of the scaled ones is alpha.
 extern const PointwiseOp kAdd, kAddScaled, kSub, kSubScaled, kMul, kDiv, kMaximum, kMinimum;
+// Divided by what many elements share, as torch's CPU kernel rounds it.
+extern const PointwiseOp kDivShared;
 // binary.cpp
 extern const PointwiseOp kPow;
 // ternary.cpp: (self, a, b, value), and (self, end, weight).

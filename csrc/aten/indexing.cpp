@@ -264,7 +264,8 @@ at::Tensor& index_out(const at::Tensor& self, const IndexList& indices, at::Tens
 // --- x[i, j, ...] = values ---
 
 // Operands: self, values, indices. Attributes: combine, dims, sizes of the index, sizes of x[...].
-const Op kIndexPut{"aten::index_put", [](Lowering& l, const Node& n) -> Results {
+const Op kIndexPut{"aten::index_put",
+                   [](Lowering& l, const Node& n) -> Results {
                      auto attributes = n.attributes();
                      const auto combine = attributes.enumeration<Combine>();
                      const Dims dims(attributes.list()), sizes(attributes.list());
@@ -439,12 +440,33 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
 Value rows_of(const char* op, const at::Tensor& self, int64_t dim, const at::Tensor& index,
               bool wraps = false, CheckError error = CheckError::kIndex) {
   const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
-  TORCH_CHECK(size > 0 || index.numel() == 0,
+  TORCH_CHECK(size > 0 || index.numel() == 0 || self.dim() == 1,
               "index_select(): self indexing axis dim should be positive");
+  TORCH_CHECK_INDEX(size > 0 || index.numel() == 0, "index out of range in self");
   const Value rows = value_of(index);
   const int64_t low = wraps ? -size : 0;
   TORCH_CHECK_INDEX(!known_outside(rows, low, size), "index out of range in self");
   return checked_index(rows, low, size, op, error);
+}
+
+// CPU writes to one row of an empty tensor at a time, which no index names: where the storage holds
+// such a row the index is out of range, else the row is out of the storage.
+void check_empty_row(const at::Tensor& self, int64_t dim) {
+  if (self.size(dim) > 0) return;
+  int64_t last = self.storage_offset();
+  at::DimVector sizes(self.sizes()), strides(self.strides());
+  sizes[static_cast<size_t>(dim)] = 1;
+  strides[static_cast<size_t>(dim)] = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return;  // no elements in a row either
+    last += (sizes[i] - 1) * strides[i];
+  }
+  const auto needed = static_cast<size_t>(last + 1) * self.element_size();
+  TORCH_CHECK(needed <= self.storage().nbytes(), "setStorage: sizes ", at::IntArrayRef(sizes),
+              ", strides ", at::IntArrayRef(strides), ", storage offset ", self.storage_offset(),
+              ", and itemsize ", self.element_size(), " requiring a storage size of ", needed,
+              " are out of bounds for storage of size ", self.storage().nbytes());
+  TORCH_CHECK_INDEX(false, "index out of range in self");
 }
 
 // Sizes of self with `rows` along dim.
@@ -522,7 +544,8 @@ at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tens
 
 // Operands: self, index, source, and for sums a factor. Attributes: dim, combine.
 const Op kIndexRows{
-    "aten::index_add", [](Lowering& l, const Node& n) -> Results {
+    "aten::index_add",
+    [](Lowering& l, const Node& n) -> Results {
       Builder& b = l.builder();
       auto attributes = n.attributes();
       const int64_t dim = attributes.integer();
@@ -546,7 +569,7 @@ const Op kIndexRows{
 Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& self, int64_t dim,
                 const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {
   dim = wrap(dim, self);
-  if (index.numel() == 0 || self.numel() == 0) return value_of(self);
+  if (index.numel() == 0 || (self.numel() == 0 && self.dim() > 1)) return value_of(self);
   if (self.dim() > 1) {  // CPU adds rows by gather's rules, and elements by index_select's
     const auto outside = known_outside(value_of(index), 0, self.size(dim));
     TORCH_CHECK(!outside, "index ", *outside, " is out of bounds for dimension ", dim,
@@ -567,7 +590,11 @@ Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& 
 Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor& self, int64_t dim,
                  const at::Tensor& index, const at::Tensor& source) {
   dim = wrap(dim, self);
-  if (index.numel() == 0 || self.numel() == 0) return value_of(self);
+  if (index.numel() == 0) return value_of(self);
+  if (self.numel() == 0) {
+    check_empty_row(it.output(), dim);
+    return value_of(self);
+  }
   const Value rows = rows_of("aten::index_copy", self, dim, index);
   return Node::make(kIndexRows, {value_of(self), rows, value_of(source)},
                     Attributes::of(dim, Combine::kSet), it.output_shape());
@@ -593,14 +620,22 @@ at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index,
                        const Value& number) {
   TORCH_CHECK_INDEX(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
                     "index_fill_(): Expected dtype int32 or int64 for index.");
-  at::assert_no_internal_overlap(self);
+  const bool overlaps = at::has_internal_overlap(self) == at::MemOverlap::Yes;
+  if (overlaps) TORCH_WARN("index_fill_ on an expanded tensor is deprecated, clone() it first");
   dim = wrap(dim, self);
   TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
   TORCH_CHECK(index.device() == self.device(),
               "index_fill_(): self and index should be on the same device");
   if (index.numel() == 0) return self;
+  if (self.numel() == 0) {
+    check_empty_row(self, dim);
+    return self;
+  }
   const Value rows = rows_of(kIndexFill.name, self, dim, index, true);
-  if (self.numel() == 0) return self;
+  if (overlaps && self.dim() > 0 && self.stride(dim) == 0) {  // all rows are one
+    lazy::write(self, broadcast_to(convert(number, element_type(self)), self.sizes()));
+    return self;
+  }
   lazy::write(self,
               Value(Node::make(kIndexFill, {value_of(self), rows, number}, Attributes::of(dim),
                                ShapeRef{element_type(self), span_of(self.sizes())})));

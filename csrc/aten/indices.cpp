@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "aten/checks.h"
 #include "lazy/host_range.h"
 
 namespace torch_xla::aten {
@@ -60,6 +61,9 @@ XlaValue scatter_with(Builder& b, XlaValue x, XlaValue indices, XlaValue updates
 std::optional<int64_t> known_outside(const Value& index, int64_t low, int64_t size) {
   lazy::note_bounds(index, {low, size, std::nullopt});
   std::optional<lazy::Range> range = lazy::known_range(index);
+  if (const auto last = last_of_range(index); last && !range) {
+    return *last >= size ? last : std::nullopt;
+  }
   const auto is_inside = [&] { return low <= range->least && range->greatest < size; };
   if (!range || is_inside()) return std::nullopt;
   range = lazy::exact_range(index);

@@ -4,6 +4,7 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
 
+#include "aten/checks.h"
 #include "aten/elementwise.h"
 
 namespace torch_xla::aten {
@@ -130,6 +131,17 @@ const PointwiseOp kBceBackward{"aten::binary_cross_entropy_backward", [](Args x)
 
 bool has(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
 
+// `result`, where input and target are probabilities.
+at::Tensor of_probabilities(const at::Tensor& result, const at::Tensor& self,
+                            const at::Tensor& target) {
+  if (!checks_values()) return result;
+  const Value of_input = checked(lazy::read(result), value_of(self), {0, 1}, kBce.name,
+                                 "all elements of input should be between 0 and 1");
+  const Value of_both = checked(of_input, value_of(target), {0, 1}, kBce.name,
+                                "all elements of target should be between 0 and 1");
+  return lazy::make(of_both, result.scalar_type(), result.device());
+}
+
 at::Tensor binary_cross_entropy(const at::Tensor& self, const at::Tensor& target,
                                 const std::optional<at::Tensor>& weight, int64_t reduction) {
   using Plain = BinaryMeta<>;
@@ -141,7 +153,7 @@ at::Tensor binary_cross_entropy(const at::Tensor& self, const at::Tensor& target
   const at::Tensor loss = has(weight)
                               ? structured_functional<Weighted, compute>(self, target, *weight)
                               : structured_functional<Plain, compute>(self, target);
-  return reduced(loss, reduction);
+  return reduced(of_probabilities(loss, self, target), reduction);
 }
 
 struct BceBackwardMeta : at::TensorIteratorBase {
@@ -162,9 +174,11 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad, const at::Tenso
                                          const at::Tensor& target,
                                          const std::optional<at::Tensor>& weight,
                                          int64_t reduction) {
-  if (!has(weight)) return gradient<kBceBackward>(grad, self, target, reduction);
-  return structured_functional<BceBackwardMeta, Numeric<kBceBackward, Domain::kFloat>{}>(
-      grad, self, target, mean_factor(self, reduction), *weight);
+  const at::Tensor result =
+      has(weight) ? structured_functional<BceBackwardMeta, Numeric<kBceBackward, Domain::kFloat>{}>(
+                        grad, self, target, mean_factor(self, reduction), *weight)
+                  : gradient<kBceBackward>(grad, self, target, reduction);
+  return of_probabilities(result, self, target);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/sum.h>
 
+#include "aten/checks.h"
 #include "aten/indices.h"
 #include "aten/trimmed.h"
 
@@ -99,10 +101,22 @@ at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Num
                     self.scalar_type(), self.device());
 }
 
-void check_expandable(const at::Tensor& self, const at::Tensor& mask) {
-  // The message of Tensor::expand.
-  if (self.sizes() != mask.sizes())
-    at::inferExpandGeometry_dimvector(mask.sizes(), mask.strides(), self.sizes());
+// Throws unless the mask broadcasts to self, in the words of a TensorIterator.
+void check_broadcasts(const at::Tensor& self, const at::Tensor& mask) {
+  if (self.sizes() == mask.sizes()) return;
+  const at::DimVector both = at::infer_size_dimvector(self.sizes(), mask.sizes());
+  TORCH_CHECK(self.sizes() == at::IntArrayRef(both), "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ", at::IntArrayRef(both));
+}
+
+// The same, in those of Tensor::expand.
+void check_expands(const at::Tensor& self, const at::Tensor& mask) {
+  if (self.sizes() == mask.sizes()) return;
+  TORCH_CHECK(mask.dim() <= self.dim(), "expand(", mask.toString(), "{", mask.sizes(),
+              "}, size=", self.sizes(), "): the number of sizes provided (", self.dim(),
+              ") must be greater or equal to the number of dimensions in the tensor (", mask.dim(),
+              ")");
+  at::inferExpandGeometry_dimvector(mask.sizes(), mask.strides(), self.sizes());
 }
 
 // Of elements that share their memory, all are filled when the mask keeps any.
@@ -119,7 +133,7 @@ at::Tensor mask_of_memory(const at::Tensor& self, const at::Tensor& mask) {
 template <class Number>
 at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const Number& value) {
   check_mask(mask, "masked_fill_");
-  check_expandable(self, mask);
+  check_broadcasts(self, mask);
   const Value number = number_for(self, value);
   at::assert_no_partial_overlap(self, mask);
   lazy::write(self, masked_fill_node(value_of(self), value_of(mask_of_memory(self, mask)), number,
@@ -148,18 +162,29 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
   TORCH_CHECK(self.device() == mask.device() && self.device() == source.device(),
               "masked_scatter_: self, mask and source expected to be on the same device");
   at::assert_no_internal_overlap(self);
-  check_expandable(self, mask);
+  check_expands(self, mask);
   Value elements = value_of(source);
+  bool may_lack = source.numel() < self.numel() && checks_values();
   if (self.numel() == 0 || (source.numel() == 0 && !lazy::is_trimmed(elements))) return self;
   // Of trimmed rows, the whole: its first elements are theirs.
   if (const auto rows = lazy::trimmed(elements); rows && rows->dim == 0) {
     elements = rows->whole;
+    may_lack = false;
   } else if (source.dim() == 1) {  // the gradient of a sum: one number for each
     const int64_t bound = lazy::bound_for(source.numel(), self.numel());
-    if (Value all = whole_operand(elements, 1, 0, source.numel(), bound)) elements = all;
+    if (Value all = whole_operand(elements, 1, 0, source.numel(), bound)) {
+      may_lack = may_lack && all.node.get() == elements.node.get();
+      elements = all;
+    }
   }
-  lazy::write(self, Value(Node::make(kMaskedScatter, {value_of(self), value_of(mask), elements}, {},
-                                     ShapeRef{element_type(self), span_of(self.sizes())})));
+  Value result = Node::make(kMaskedScatter, {value_of(self), value_of(mask), elements}, {},
+                            ShapeRef{element_type(self), span_of(self.sizes())});
+  if (may_lack) {
+    const at::Tensor wanted = at::sum(mask.expand(self.sizes()));
+    result = checked(result, lazy::read(wanted), {0, static_cast<double>(source.numel())},
+                     kMaskedScatter.name, "Number of elements of source < number of ones in mask");
+  }
+  lazy::write(self, std::move(result));
   return self;
 }
 

@@ -107,6 +107,19 @@ Value add_product(const Op& op, const Tensor& self, const Tensor& a, const Tenso
   Attributes attributes =
       Attributes::of(scaling.add_self, scaling.scale_self, scaling.scale_product);
   if (gelu) attributes.add(*gelu);
+  const auto rows = lazy::trimmed(operands[1]);
+  if (&op == &kAddmm && rows && rows->dim == 0) [[unlikely]] {
+    Value added = whole_operand(operands[0], 2, 0, rows->size, rows->bound());
+    if (added) {
+      Dims dims(output.dims);
+      dims[0] = rows->bound();
+      const Value cut = operands[1];
+      operands[0] = std::move(added);
+      operands[1] = rows->whole;
+      return lazy::with_computed(cut, Node::make(op, std::span<const Value>(operands.data(), count),
+                                                 attributes, ShapeRef{output.type, dims}));
+    }
+  }
   return Node::take(op, std::span(operands.data(), count), attributes, std::span(&output, 1));
 }
 
@@ -114,6 +127,13 @@ void check_not_bool(const char* name, const Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.scalar_type() != at::kBool, "\"", name,
                               "\" not implemented for 'Bool'");
 }
+
+// Nothing to multiply, whatever the dtype.
+bool has_no_products(const Tensor& a, const Tensor& b) {
+  return a.scalar_type() == at::kBool && b.scalar_type() == at::kBool &&
+         (a.numel() == 0 || b.numel() == 0);
+}
+Value zeros(ShapeRef shape) { return lazy::full(0, shape.type, shape.dims); }
 
 // What is added broadcasts to the product.
 void check_expands(const Tensor& self, at::IntArrayRef sizes) {
@@ -167,10 +187,31 @@ Value mm_node(const Value& a, const Value& b, ShapeRef output) {
                     {}, output);
 }
 
+// Sums of products of two vectors, or of a matrix and a vector.
+Value vector_node(const Op& op, const Value& a, const Value& b, ShapeRef output) {
+  const auto rows = lazy::trimmed(a), elements = lazy::trimmed(b);
+  if (!rows && !elements) [[likely]]
+    return Node::make(op, {a, b}, {}, output);
+  const auto last = static_cast<int64_t>(a.dims().size()) - 1;
+  if (rows && rows->dim < last) {
+    const std::array<int64_t, 1> dims{rows->bound()};
+    return lazy::with_computed(a, vector_node(op, rows->whole, b, {output.type, dims}));
+  }
+  const Trimmed& inner = rows ? *rows : *elements;
+  const Value left = whole_operand(a, last + 1, last, inner.size, inner.bound());
+  const Value right = whole_operand(b, 1, 0, inner.size, inner.bound());
+  if (!left || !right) return Node::make(op, {a, b}, {}, output);
+  return Node::make(op,
+                    {lazy::filled({left, inner.count, last, inner.size}, Neutral::kZero),
+                     lazy::filled({right, inner.count, 0, inner.size}, Neutral::kZero)},
+                    {}, output);
+}
+
 Value mm_compute(Infer<at::meta::structured_mm, 1>& it, const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.dtype() == other.dtype(),
               "expected m1 and m2 to have the same dtype, but got: ", self.dtype(),
               " != ", other.dtype());
+  if (has_no_products(self, other)) return zeros(it.output_shape());
   check_not_bool("addmm_impl_cpu_", self);
   return mm_node(value_of(self), value_of(other), it.output_shape());
 }
@@ -186,6 +227,7 @@ Tensor mm(const Tensor& self, const Tensor& other) {
 }
 
 Value bmm_compute(Infer<at::meta::structured_bmm, 1>& it, const Tensor& self, const Tensor& other) {
+  if (has_no_products(self, other)) return zeros(it.output_shape());
   check_not_bool("bmm", self);  // before the other, as on CPU
   check_same_dtype(self, other);
   return Node::make(kBmm, {value_of(self), value_of(other)}, {}, it.output_shape());
@@ -249,6 +291,7 @@ Value addmv_compute(Infer<at::meta::structured_addmv, 1>& it, const Tensor& self
   TORCH_CHECK(self.dtype() == matrix.dtype() && matrix.dtype() == vector.dtype(),
               "addmv input tensors must have the same dtype, but got ", matrix.scalar_type(), ", ",
               vector.scalar_type(), ", and ", self.scalar_type());
+  if (has_no_products(matrix, vector)) return zeros(it.output_shape());
   check_not_bool("addmv_impl_cpu", self);
   check_expands(self, it.output().sizes());
   return add_product(kAddmv, self, matrix, vector, beta, alpha, it.output_shape());
@@ -257,7 +300,10 @@ Value addmv_compute(Infer<at::meta::structured_addmv, 1>& it, const Tensor& self
 Tensor mv(const Tensor& self, const Tensor& vector) {
   if (same_kind(self, vector) && self.dim() == 2 && vector.dim() == 1 &&
       self.size(1) == vector.size(0)) {
-    return make<1>(kMv, {self.size(0)}, self, vector);
+    const std::array<int64_t, 1> sizes{self.size(0)};
+    return lazy::make(
+        vector_node(kMv, lazy::read(self), lazy::read(vector), {element_type(self), sizes}),
+        self.scalar_type(), self.device());
   }
   const Tensor rows = at::empty({self.dim() == 2 ? self.size(0) : 0}, vector.options());
   return structured_functional<at::meta::structured_addmv, &addmv_compute>(rows, self, vector, 0,
@@ -283,7 +329,9 @@ void check_dot(const char* name, const Tensor& self, const Tensor& other) {
 
 Tensor dot(const Tensor& self, const Tensor& other) {
   check_dot("dot", self, other);
-  return make<0>(kDot, {}, self, other);
+  return lazy::make(
+      vector_node(kDot, lazy::read(self), lazy::read(other), {element_type(self), {}}),
+      self.scalar_type(), self.device());
 }
 
 Tensor vdot(const Tensor& self, const Tensor& other) {

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "aten/pointwise.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 
@@ -107,14 +108,24 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(const at::Tenso
   if (weight.defined()) operands[count++] = value_of(weight);
   if (bias.defined()) operands[count++] = value_of(bias);
   const ElementType statistics_element = lazy::element_type(statistics);
+  // Rows for rows: of a trimmed input, the whole.
+  const auto cut = lazy::trimmed(operands[0]);
+  const bool by_rows = cut && cut->dim < input.dim() - static_cast<int64_t>(normalized);
+  Dims whole(input.sizes()), whole_rows = sizes;
+  if (by_rows) {
+    operands[0] = cut->whole;
+    whole[static_cast<size_t>(cut->dim)] = whole_rows[static_cast<size_t>(cut->dim)] = cut->bound();
+  }
   const ShapeRef outputs[] = {
-      {type, span_of(input.sizes())}, {statistics_element, sizes}, {statistics_element, sizes}};
+      {type, whole}, {statistics_element, whole_rows}, {statistics_element, whole_rows}};
   const Value y = Node::take(kLayerNorm, std::span(operands, count),
                              Attributes::of(normalized, weight.defined(), bias.defined()), outputs);
-  const c10::Device device = input.device();
-  return {lazy::make(y, input.scalar_type(), device),
-          lazy::make(Value(y.node, 1), statistics, device),
-          lazy::make(Value(y.node, 2), statistics, device)};
+  const auto result = [&](uint32_t i, at::ScalarType dtype) {
+    const Value value(y.node, i);
+    return lazy::make(by_rows ? lazy::trim(value, cut->count, cut->dim, cut->size) : value, dtype,
+                      input.device());
+  };
+  return {result(0, input.scalar_type()), result(1, statistics), result(2, statistics)};
 }
 
 // With h = (x - mean) * rstd and u = g * weight:
@@ -167,18 +178,31 @@ Gradients native_layer_norm_backward(const at::Tensor& grad, const at::Tensor& i
   const ElementType parameter = weight.defined() ? element_type(weight)
                                 : bias.defined() ? element_type(bias)
                                                  : type;
+  Value operands[5] = {value_of(grad), value_of(input), value_of(mean), value_of(rstd)};
+  Dims sizes(input.sizes());
+  const auto wholes = wholes_of(std::span(operands, 4), sizes);
+  const bool by_rows =
+      wholes && wholes->dim < input.dim() - static_cast<int64_t>(normalized_shape.size());
+  if (by_rows) {
+    sizes = wholes->dims;
+    for (size_t i = 0; i < 4; ++i) {  // rows that do not count add nothing
+      operands[i] = lazy::filled({wholes->operands[i], wholes->count, wholes->dim, wholes->size},
+                                 Neutral::kZero);
+    }
+  }
   MaskedOutputs outputs;
-  outputs.add(mask[0], type, input.sizes());
+  outputs.add(mask[0], type, at::IntArrayRef(sizes));
   outputs.add(mask[1], parameter, normalized_shape);
   outputs.add(mask[2], parameter, normalized_shape);
   if (outputs.shapes().empty()) return {};
-  Value operands[5] = {value_of(grad), value_of(input), value_of(mean), value_of(rstd)};
   if (weight.defined()) operands[4] = value_of(weight);
   const ir::NodePtr node = Node::make(
       kLayerNormBackward, std::span<const Value>(operands, weight.defined() ? 5 : 4),
       Attributes::of(normalized_shape.size(), weight.defined(), mask[0], mask[1], mask[2]),
       outputs.shapes());
-  return {make_if(outputs.of(node, 0), input), make_if(outputs.of(node, 1), input),
+  Value dx = outputs.of(node, 0);
+  if (by_rows && dx) dx = wholes->trimmed(std::move(dx));
+  return {make_if(dx, input), make_if(outputs.of(node, 1), input),
           make_if(outputs.of(node, 2), input)};
 }
 

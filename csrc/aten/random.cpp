@@ -85,8 +85,9 @@ at::Tensor& fill(at::Tensor& self, const Value& value) {
   return self;
 }
 
+// 1 - u is in (0, 1]: never more often than with probability p, and always for p = 1.
 const PointwiseOp kBernoulli{"aten::bernoulli",
-                             [](PointwiseArgs& x) { return x.b.lt(x[0], x[1]); }};
+                             [](PointwiseArgs& x) { return x.b.le(1 - x[0], x[1]); }};
 
 int significand_digits(ElementType type) { return 1 - std::ilogb(stablehlo::epsilon(type)); }
 

@@ -1,5 +1,6 @@
 // Running reductions along one dim: cumsum, cumprod, cummax, cummin, logcumsumexp.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/cumprod_meta.h>
 #include <ATen/ops/cumsum_meta.h>
@@ -43,6 +44,7 @@ const Op kCumprod{"aten::cumprod", [](Lowering& l, const Node& n) -> Results {
 template <class Meta, const Op& op>
 Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
                std::optional<at::ScalarType>) {
+  at::assert_no_internal_overlap(it.output());
   TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || self.dim() == 0, op.name,
                               " is not implemented for 'Bool'");
   return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),

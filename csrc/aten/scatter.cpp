@@ -23,7 +23,9 @@ int64_t wrap(int64_t dim, const at::Tensor& self) {
 Value reachable(const char* op, const at::Tensor& self, int64_t dim, const at::Tensor& index,
                 CheckError error = CheckError::kRuntime) {
   const int64_t size = self.dim() == 0 ? 1 : self.size(dim);
-  TORCH_CHECK(size > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
+  TORCH_CHECK(size > 0 || error == CheckError::kIndex, "index 0 is out of bounds for dimension ",
+              dim, " with size 0");
+  TORCH_CHECK_INDEX(size > 0, "index 0 is out of bounds for dimension ", dim, " with size 0");
   const Value value = value_of(index);
   const auto outside = known_outside(value, 0, size);
   const auto message = [&] {

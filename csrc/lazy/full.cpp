@@ -1,5 +1,7 @@
 #include "lazy/full.h"
 
+#include <cmath>
+
 #include "ir/lowering.h"
 
 namespace torch_xla::lazy {
@@ -48,8 +50,9 @@ ir::Value scalar(const c10::Scalar& number, ir::ElementType type) {
 }
 
 ir::Value full(const c10::Scalar& number, ir::ElementType type, std::span<const int64_t> sizes) {
+  const bool negative_zero = number.isFloatingPoint() && std::signbit(number.toDouble());
   for (int64_t constant : {0, 1}) {
-    if (number.equal(constant)) {
+    if (number.equal(constant) && !negative_zero) {
       return ir::Node::make(kConstant, {}, ir::Attributes::of(constant), ir::ShapeRef{type, sizes});
     }
   }

@@ -137,6 +137,19 @@ void follow_growth(const at::TensorBase& tensor, LazyStorage& storage) {
       ir::write_view({fresh, storage.strides()}, {storage.type(), old_count, one, 0}, old_flat));
 }
 
+// An i64 number * attribute 0 / attribute 1, without a rest.
+const ir::Op kTimes{"xla::times", [](ir::Lowering& l, const ir::Node& n) -> ir::Results {
+                      auto attributes = n.attributes();
+                      const stablehlo::Value x = l.operand(0);
+                      const stablehlo::Value product =
+                          l->multiply(x, l->full_like(x, attributes.integer()));
+                      return l->divide(product, l->full_like(x, attributes.integer()));
+                    }};
+ir::Value times(const ir::Value& number, int64_t by, int64_t over) {
+  if (by == over) return number;
+  return ir::Node::make(kTimes, {number}, ir::Attributes::of(by, over), number.shape());
+}
+
 // A view of trimmed rows that keeps them: the same view of all rows, trimmed. Memory of the whole
 // begins as that of the rows does, so only the number of rows changes. Empty for other views.
 ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
@@ -149,20 +162,28 @@ ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
   const std::span<const int64_t> whole = rows->whole.dims();
   const int64_t row = numel({whole.data() + 1, whole.size() - 1});
   const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
-  int64_t dim = -1, reach = tensor.storage_offset();  // within one row
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == rows->size && strides[i] == row && dim < 0) {
-      dim = static_cast<int64_t>(i);
-    } else {
-      reach += std::max<int64_t>(0, sizes[i] - 1) * strides[i];
-    }
+  // The dim that runs over the rows: over all of them, whatever part of a row its step is, or how
+  // many rows.
+  size_t dim = 0;
+  while (dim < sizes.size() &&
+         (strides[dim] <= 0 || sizes[dim] * strides[dim] != rows->size * row)) {
+    ++dim;
   }
-  if (dim < 0 || reach >= row) return {};
+  if (dim == sizes.size()) return {};
+  const int64_t step = strides[dim];
+  int64_t reach = tensor.storage_offset();  // within one step
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (i != dim) reach += std::max<int64_t>(0, sizes[i] - 1) * strides[i];
+  }
+  if (reach >= step || (step % row != 0 && row % step != 0) || rows->bound() * row % step != 0) {
+    return {};
+  }
   Dims all(sizes);
-  all[static_cast<size_t>(dim)] = rows->bound();
+  all[dim] = rows->bound() * row / step;
   const ir::Geometry geometry{
       storage.type(), all, {strides.data(), strides.size()}, tensor.storage_offset()};
-  return trim(ir::read_view({rows->whole, {}}, geometry), rows->count, dim, rows->size);
+  return trim(ir::read_view({rows->whole, {}}, geometry), times(rows->count, row, step),
+              static_cast<int64_t>(dim), sizes[dim]);
 }
 
 // A new tensor that holds `value`, if that is not empty.

@@ -175,7 +175,10 @@ Value Builder::imag(Value x) {
 
 // --- Two operands ------------------------------------------------------------------------------
 
-Value Builder::add(Value a, Value b) { return binary("stablehlo.add", a, b, kP | kNumbers); }
+// Of bools: said as what it means, since XLA adds constants modulo 2.
+Value Builder::add(Value a, Value b) {
+  return binary(is_pred(a.element_type()) ? "stablehlo.or" : "stablehlo.add", a, b, kP | kNumbers);
+}
 Value Builder::subtract(Value a, Value b) { return binary("stablehlo.subtract", a, b, kNumbers); }
 Value Builder::multiply(Value a, Value b) {
   return binary("stablehlo.multiply", a, b, kP | kNumbers);

@@ -89,6 +89,13 @@ Value Builder::reduce(Value x, Value init, const Dims& dimensions, const BinaryR
 }
 
 Value Builder::reduce_sum(Value x, const Dims& dimensions) {
+  // A sum begins with zero, so that of one -0 is 0; compilers drop a sum over one element.
+  bool of_one = is_float(x.element_type());
+  for (int64_t dim : dimensions) of_one = of_one && x.dim(dim) == 1;
+  if (of_one) {
+    const Value zero = zeros_like(x);
+    x = select(eq(x, zero), zero, x);
+  }
   return reduce(x, scalar(0, x.element_type()), dimensions,
                 [this](Value a, Value b) { return add(a, b); });
 }

@@ -125,3 +125,37 @@ def test_integers(dtype):
         check_call(getattr(torch, name), (column, positive))
     check_call(torch.pow, (column, -positive.to(torch.int64)))
     check_call(lambda x: (x << 2, x >> 1, x & 3, x | 4, x ^ 5, ~x), (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+def test_integer_powers_of_any_size(dtype):
+    base = torch.tensor([0, 1, 2, 3, -1, -2, 7]).to(dtype)
+    exponents = torch.tensor([0, 1, 2, 5, 31, 62, 63, 64, 65, 100]).to(dtype)
+    check_call(torch.pow, (base.unsqueeze(1), exponents))
+    check_call(lambda x: (x**64, x**65, 3**x), (exponents,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_quotients_to_the_bit(dtype):
+    x = torch.rand(50, 20, dtype=dtype) * 100
+    for divisor in (3, 7.7, -0.1, torch.tensor(49.0, dtype=dtype), x[0], x[:, :1]):
+        there = divisor.to(DEVICE) if isinstance(divisor, torch.Tensor) else divisor
+        assert torch.equal((x.to(DEVICE) / there).cpu(), x / divisor)
+    y = x.to(DEVICE)
+    y /= 7.7
+    (z,) = torch._foreach_div([x.to(DEVICE)], 7.7)
+    assert torch.equal(y.cpu(), x / 7.7) and torch.equal(z.cpu(), x / 7.7)
+
+
+def test_sums_of_bools():
+    """XLA adds constants modulo 2."""
+    x = torch.ones(3, dtype=torch.bool, device=DEVICE)
+    assert (x + torch.ones_like(x)).tolist() == [True] * 3
+    assert (x * torch.ones_like(x)).tolist() == [True] * 3
+
+
+def test_bools_are_not_divided():
+    x = torch.ones(2, dtype=torch.bool, device=DEVICE)
+    for mode in ("trunc", "floor"):
+        with pytest.raises(NotImplementedError, match=f"div_{mode}_cpu"):
+            torch.div(x, x, rounding_mode=mode)

@@ -49,6 +49,20 @@ STEPS = {
     "product of matrices": lambda x, t, w, labels, mask: gradients(
         (x[mask] @ w).tanh().square().sum(), x, w
     ),
+    "product with a vector": lambda x, t, w, labels, mask: gradients(
+        (x[mask] @ w[:, 0]).square().sum(), x, w
+    ),
+    "product of vectors": lambda x, t, w, labels, mask: gradients(x[:, 0][mask] @ t[:, 1][mask], x),
+    "product and sum": lambda x, t, w, labels, mask: gradients(
+        torch.addmm(w[0], x[mask], w).square().sum(), x, w
+    ),
+    "matrices of rows": lambda x, t, w, labels, mask: gradients(
+        (torch.stack([x, t], 1)[mask] @ w).square().sum(), x, w
+    ),
+    "normalized rows": lambda x, t, w, labels, mask: gradients(
+        F.layer_norm(x[mask] * 2, (6,), w[:, 0], w[:, 1]).square().sum(), x, w
+    ),
+    "classes": lambda x, t, w, labels, mask: F.one_hot(labels[mask], 6).sum(0),
     "embedding": lambda x, t, w, labels, mask: gradients(
         (F.embedding(labels[mask], w) ** 2).sum(), w
     ),

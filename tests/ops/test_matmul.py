@@ -242,3 +242,14 @@ def test_int8_product():
     a = torch.randint(-128, 128, (17, 24), dtype=torch.int8)
     b = torch.randint(-128, 128, (24, 8), dtype=torch.int8)
     check_call(torch._int_mm, (a, b))
+
+
+def test_bools_without_elements():
+    """What has nothing to multiply has no dtype that it cannot be multiplied in."""
+    for a, b in (((0, 2), (2, 3)), ((2, 0), (0, 3)), ((0, 2), (2,)), ((2, 0, 2), (2, 2, 2))):
+        x, y = torch.zeros(a, dtype=torch.bool), torch.zeros(b, dtype=torch.bool)
+        assert torch.equal((x.to(DEVICE) @ y.to(DEVICE)).cpu(), x @ y)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+        torch.ones(2, 2, dtype=torch.bool, device=DEVICE) @ torch.ones(
+            2, 2, dtype=torch.bool, device=DEVICE
+        )

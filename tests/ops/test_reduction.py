@@ -103,3 +103,13 @@ def test_empty():
     for name in ("max", "min", "argmax", "amax"):
         with pytest.raises((RuntimeError, IndexError)):
             getattr(torch, name)(x.to(DEVICE))
+
+
+def test_signs_of_zeros():
+    """A sum begins with 0, so that of -0 is 0, however few there are."""
+    for size, dims in (((3, 1), 1), ((1,), 0), ((), None), ((2, 3), 1), ((1, 1, 3), (0, 1))):
+        x = torch.full(size, -0.0).to(DEVICE)
+        for call in (torch.sum, torch.mean, torch.nansum):
+            assert not call(x, dims).signbit().any().item()
+    assert torch.full((2,), -0.0, device=DEVICE).signbit().all().item()
+    assert torch.zeros(2, device=DEVICE).fill_(-0.0).relu().signbit().all().item()

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_call, check_errors, check_sample, check_variants, ops, pairs, samples
+from harness import (
+    DEVICE,
+    check_call,
+    check_errors,
+    check_sample,
+    check_variants,
+    ops,
+    pairs,
+    samples,
+)
 
 OPS = ops("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "cumulative_trapezoid")
 
@@ -51,3 +60,9 @@ def test_logcumsumexp_of_large_numbers():
     check_call(lambda x: torch.logcumsumexp(x, 1), (x,))
     x = (x[:1] + torch.rand(1, 5)).requires_grad_()
     check_call(lambda x: torch.logcumsumexp(x, 1), (x,))
+
+
+def test_memory_that_elements_share():
+    for name in ("cumsum_", "cumprod_"):
+        with pytest.raises(RuntimeError, match="more than one element"):
+            getattr(torch.zeros(2, device=DEVICE).expand(3, 2), name)(1)

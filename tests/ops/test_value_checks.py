@@ -1,5 +1,5 @@
-"""Indices, classes and probabilities that the device computed: what CPU raises at the call is
-raised at the next read, with the operator and the line."""
+"""Indices, classes, probabilities and divisors that the device computed: what CPU raises at the
+call is raised at the next read, with the operator and the line."""
 
 from __future__ import annotations
 
@@ -168,3 +168,144 @@ def test_expanded_dim_of_an_index(device):
         return x.cpu()
 
     torch.testing.assert_close(run(device), run("cpu"))
+
+
+# Each takes a device and a function that gives a tensor of numbers there.
+REFUSED = {
+    "probability": lambda d, t: F.binary_cross_entropy(t(0.5, 1.5), t(1.0, 0.0)),
+    "no number": lambda d, t: F.binary_cross_entropy(t(0.5, float("nan")), t(1.0, 0.0)),
+    "probability of a target": lambda d, t: F.binary_cross_entropy(t(0.5, 0.2), t(1.0, 2.0)),
+    "weighted probability": lambda d, t: F.binary_cross_entropy(
+        t(-0.1, 0.2), t(1.0, 0.0), t(1.0, 2.0), reduction="none"
+    ),
+    "too few values": lambda d, t: t(0.0, 0.0).masked_scatter(t(1.0, 1.0) > 0, t(1.0)),
+    "class too large": lambda d, t: F.one_hot(t(0, 3).long(), 3),
+    "negative class": lambda d, t: F.one_hot(t(0, -1).long(), 3),
+    **{
+        f"{name} by zero, {dtype}": lambda d, t, f=f, dtype=dtype: f(
+            t(5, 3).to(dtype), t(2, 0).to(dtype)
+        )
+        for dtype in (torch.uint8, torch.int32, torch.int64)
+        for name, f in {
+            "floor": torch.floor_divide,
+            "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+            "remainder": torch.remainder,
+            "fmod": torch.fmod,
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_numbers(name, device):
+    def numbers(d):
+        return lambda *values: torch.tensor(values, device=d) * 2 / 2
+
+    on_cpu, error = (raised(REFUSED[name], d, numbers(d)) for d in ("cpu", device))
+    assert type(error) is type(on_cpu)
+    assert str(on_cpu) in str(error) and "test_value_checks.py" in str(error)
+
+
+def test_a_wrong_probability_costs_no_parameter(device):
+    w = torch.ones(2, device=device, requires_grad=True)
+    torch_xla.sync()
+    loss = F.binary_cross_entropy(w * 2, torch.ones(2, device=device))
+    loss.backward()
+    with torch.no_grad():
+        w -= w.grad
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        torch_xla.sync(wait=True)
+    assert w.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64], ids=str)
+def test_zero_that_the_host_knows(dtype, device):
+    x, zero = torch.tensor([5, 3], dtype=dtype, device=device), torch.zeros(2, dtype=dtype)
+    for divide in (torch.floor_divide, torch.remainder, torch.fmod):
+        for divisor in (0, zero[0], zero.to(device), torch.zeros(2, dtype=dtype, device=device)):
+            if isinstance(divisor, torch.Tensor) and dtype == torch.uint8 and divisor.dim():
+                continue  # the host keeps no ranges of bytes
+            with pytest.raises(RuntimeError, match=r"^ZeroDivisionError"):
+                divide(x, divisor)
+        assert divide(x[:0], 0).numel() == 0
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError"):
+        7 // zero.to(device) if dtype != torch.uint8 else x // 256
+    assert (x // 2).tolist() == [2, 1] and (x % 3).tolist() == [2, 0]
+
+
+def test_known_divisors_are_not_looked_at(device, metrics):
+    x, y = torch.tensor([5, -3], device=device), torch.tensor([2, 3], device=device)
+    torch_xla.sync()
+    text = _XLAC._get_xla_tensors_text([x // y, x % 3, x // -2])
+    assert "check_divisor" not in text
+    assert "check_divisor" in _XLAC._get_xla_tensors_text([x // (y + 1)])
+
+
+def test_classes_of_the_host_are_refused_at_the_call(device):
+    for labels, message in (((0, 5), "smaller than num_classes"), ((0, -1), "non-negative")):
+        with pytest.raises(RuntimeError, match=message):
+            F.one_hot(torch.tensor(labels, device=device), 3)
+    for call in (
+        lambda d: F.one_hot(torch.tensor([], dtype=torch.int64, device=d)),
+        lambda d: F.one_hot(torch.tensor([1.0], device=d), 3),
+    ):
+        assert str(raised(call, device)) == str(raised(call, "cpu"))
+    labels = torch.tensor([[0, 2], [1, 1]])
+    for classes in (-1, 3, 5):
+        assert torch.equal(F.one_hot(labels.to(device), classes).cpu(), F.one_hot(labels, classes))
+
+
+def test_masks_that_do_not_broadcast(device):
+    for size in ((2, 4, 1), (3,), (2, 4)):
+        for call in (
+            lambda d, size=size: torch.zeros(4, device=d).masked_fill_(
+                torch.ones(size, dtype=torch.bool, device=d), 1
+            ),
+            lambda d, size=size: torch.zeros(4, device=d).masked_scatter_(
+                torch.ones(size, dtype=torch.bool, device=d), torch.zeros(20, device=d)
+            ),
+        ):
+            error, on_cpu = raised(call, device), raised(call, "cpu")
+            assert type(error) is type(on_cpu)
+            assert str(error).replace("XLA", "CPU").replace("xla", "CPU") == str(on_cpu)
+
+
+# Rows of tensors without elements, and of dimensions without places.
+EMPTY = {
+    "index_fill": lambda x, dim, i, rows: x.index_fill(dim, i, 1),
+    "index_add": lambda x, dim, i, rows: x.index_add(dim, i, rows),
+    "index_copy": lambda x, dim, i, rows: x.index_copy(dim, i, rows),
+    "index_select": lambda x, dim, i, rows: x.index_select(dim, i),
+    "index_reduce": lambda x, dim, i, rows: x.index_reduce(dim, i, rows, "prod"),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize(
+    "sizes, dim",
+    [((0,), 0), ((0, 3), 0), ((3, 0), 1), ((3, 0), 0), ((2, 0, 3), 1), ((0, 4), 1), ((0, 0), 0)],
+)
+def test_empty_dimensions(name, sizes, dim, device):
+    def run(d, position, spare):
+        index = torch.tensor([position]).to(d)
+        rows = torch.zeros([1 if i == dim else size for i, size in enumerate(sizes)], device=d)
+        x = torch.zeros(9, device=d)[: 9 if spare else 0]
+        x = x.as_strided(sizes, torch.zeros(sizes).stride()) if spare else torch.zeros(sizes).to(d)
+        try:
+            return EMPTY[name](x, dim, index, rows).size()
+        except (RuntimeError, IndexError) as error:
+            return type(error)
+
+    for position in (0, 4):
+        for spare in (False, True):
+            assert run(device, position, spare) == run("cpu", position, spare)
+
+
+def test_fill_of_rows_that_share_memory(device):
+    def run(d, dim):
+        x = torch.zeros(3, device=d)
+        with pytest.warns(UserWarning, match="expanded"):
+            x.expand(2, 3).index_fill_(dim, torch.tensor([0], device=d), 5)
+        return x.tolist()
+
+    assert [run(device, dim) for dim in (0, 1)] == [run("cpu", dim) for dim in (0, 1)]
