@@ -57,7 +57,8 @@ Value gather(Infer<at::meta::structured_gather, 1>& it, const at::Tensor& self, 
 
 // --- scatter: self, index, updates; with the way to combine ---
 
-const Op kScatter{"aten::scatter", [](Lowering& l, const Node& n) -> Results {
+const Op kScatter{"aten::scatter",
+                  [](Lowering& l, const Node& n) -> Results {
                     Builder& b = l.builder();
                     auto attributes = n.attributes();
                     const int64_t dim = attributes.integer();
