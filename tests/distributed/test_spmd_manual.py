@@ -389,3 +389,21 @@ def test_meshes_that_say_different_things():
     both = a.sum() + b.sum()
     with pytest.raises(RuntimeError, match="use one mesh for all of them"):
         both.cpu()
+
+
+# --- Checks of values ---
+
+
+def test_indices_that_the_host_knows_are_still_looked_at():
+    """Those that only the device knows are not, once a process has a part (see the guide)."""
+    x = xs.mark_sharding(torch.randn(8, 16).to("xla"), MESH, ("data", "model"))
+    piece = xs.enable_manual_sharding(x, ("data", "model"), MESH)
+    with pytest.raises(IndexError):
+        x[torch.tensor([9]).to("xla")]
+    with pytest.raises(IndexError):
+        x.index_select(0, torch.tensor([8]).to("xla"))
+    beyond = torch.tensor([3]).to("xla") * 4
+    torch_xla.sync()
+    assert x.index_select(0, beyond).cpu().shape == (1, 16)
+    whole = xs.disable_manual_sharding(piece, ("data", "model"), (8, 16), MESH)
+    torch.testing.assert_close(whole.cpu(), x.cpu())

@@ -626,3 +626,19 @@ def test_compiled_functions_run_over_the_mesh():
     y.sum().backward()
     torch_xla.sync()
     torch.testing.assert_close(model.bias.grad.cpu(), torch.full((8,), 8.0))
+
+
+def test_names_of_old():
+    """By which programs for earlier torch_xla ask the compiled half."""
+    ask = torch_xla._XLAC
+    cut, plain = on_xla(8, 8), on_xla(8, 8)
+    xs.mark_sharding(cut, MESH, ("model", None))
+    ask._xla_mark_sharding(plain, ask._get_xla_op_sharding(cut))
+    assert spec_of(plain) == CUT
+    assert ask._get_xla_sharding_type(cut) == xs.ShardingType.PARTIAL
+    assert ask._get_xla_sharding_type(on_xla(2)) is None
+    (shards,) = ask._get_local_shards([cut])
+    assert len(shards) == 8
+    for (data, device), shard in zip(shards, xs.XLAShardedTensor(cut).local_shards, strict=True):
+        assert torch.equal(data, shard.data) and device == shard.shard_device
+    assert ask._xla_get_spmd_config_is_locked() and not ask._xla_get_auto_sharding()

@@ -280,7 +280,7 @@ class ShardingSpec:
         mesh: all devices of the program.
         partition_spec: for each dimension of a tensor the mesh axes that cut it.
         minibatch: each process loads only its own part of the batch, along the first dimension. In
-            a program of one process that is the whole batch.
+            a program of one process, and so on every plugin for CPU, that is the whole batch.
 
     Raises:
         ValueError: as `Mesh.get_op_sharding`; or with `minibatch`, if the first dimension is not
