@@ -232,6 +232,19 @@ def test_tpus_transfer_what_the_layout_calls_for(layout, expected):
 
 
 @needs_tpu_compiler
+def test_fully_shard_on_tpus():
+    """Weights are gathered in bfloat16, for backward again, and gradients are added up in f32."""
+    report = preflight.run(SCRIPT.with_name("fully_shard_step.py"), topology="v5e:2x4")
+    found = collections.Counter((one.kind, one.bytes) for one in report.compiled.collectives)
+    elements = 1024 * 4096
+    # Backward needs no first weight: the input is data.
+    assert found == {
+        ("all-gather", elements * 2): 6 + 5,
+        ("reduce-scatter", elements * 4 // 8): 6,
+    }
+
+
+@needs_tpu_compiler
 def test_too_large_for_a_tpu(tmp_path):
     report = preflight.run(
         SCRIPT, ["--one", "--width", "16384", "--layers", "2"], topology="v5e:2x4"

@@ -65,8 +65,8 @@ def fully_shard(
         shard_placement_fn: gives `Shard(dim)` or None for a parameter. By default its first
             dimension is cut, or where that has fewer elements than parts the first that has enough;
             a parameter without any stays whole.
-        mp_policy: `reduce_dtype` is what gradients are cast to before they go to their parts; where
-            XLA adds up what one product gave on several devices, it does so in the product's dtype.
+        mp_policy: `reduce_dtype` is what gradients are cast to on their way to their parts; XLA may
+            add up what one product gave on several devices before that (libtpu does so after).
         offload_policy: `OffloadPolicy()` only.
         ignored_params: stay as and where they are.
         dp_mesh_dims: which named axes of `mesh` cut, and which have copies.
