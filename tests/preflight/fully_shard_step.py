@@ -1,4 +1,4 @@
-"""A training script for preflights: three blocks under torch's fully_shard, with bfloat16 weights."""
+"""A training script for preflights: blocks under torch's fully_shard, with bfloat16 weights."""
 
 import torch
 from torch import nn
