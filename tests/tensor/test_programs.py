@@ -135,7 +135,10 @@ def pairs(prefix: str, **functions: Callable) -> None:
                 y = m.pick(n, lambda y: y.dtype == x.dtype and y.dim() <= x.dim())
             else:
                 y = m.pick(n)
-            return None if updates and is_folded(x) else function(x, y, n)
+            shared = same_memory([x, y]) == [0, 0]
+            if updates and (is_folded(x) or (shared and is_folded(y))):
+                return None
+            return function(x, y, n)
 
         STEPS[f"{prefix}_{name}"] = run
 
