@@ -9,7 +9,8 @@ end, every tensor agrees in values, dtype, sizes, strides, gradient, and in whom
 with.
 
 What PyTorch leaves open is left out: updates of tensors some of whose elements are others' too
-(windows that overlap), what an operator wrote before it raised, bools that are neither 0 nor 1.
+(windows that overlap) or from the memory that they update, what an operator wrote before it raised,
+bools that are neither 0 nor 1.
 
     TORCH_XLA_PROGRAMS=20000 python -m pytest tests/tensor/test_programs.py
 
@@ -91,14 +92,23 @@ class Machine:
         return n.pick(fitting or self.tensors[::-1])
 
 
+def places(x: torch.Tensor) -> list[int]:
+    """Where the elements are in memory, from the first."""
+    found = [0]
+    for size, stride in zip(x.size(), x.stride(), strict=True):
+        found = [place + i * stride for place in found for i in range(size)]
+    return found
+
+
 def is_folded(x: torch.Tensor) -> bool:
     """Whether elements share memory in another way than by a stride of 0."""
-    if x.is_sparse or any(n > 1 and s == 0 for n, s in zip(x.size(), x.stride(), strict=True)):
+    if any(n > 1 and s == 0 for n, s in zip(x.size(), x.stride(), strict=True)):
         return False
-    places = [0]
-    for size, stride in zip(x.size(), x.stride(), strict=True):
-        places = [place + i * stride for place in places for i in range(size)]
-    return len(set(places)) < len(places)
+    return len(set(places(x))) < x.numel()
+
+
+def has_gaps(x: torch.Tensor) -> bool:
+    return sorted(places(x)) != list(range(x.numel()))
 
 
 STEPS: dict[str, Callable] = {}
@@ -135,8 +145,9 @@ def pairs(prefix: str, **functions: Callable) -> None:
                 y = m.pick(n, lambda y: y.dtype == x.dtype and y.dim() <= x.dim())
             else:
                 y = m.pick(n)
-            shared = same_memory([x, y]) == [0, 0]
-            if updates and (is_folded(x) or (shared and is_folded(y))):
+            # Of operands in one storage, PyTorch compares those without gaps.
+            shared = same_memory([x, y]) == [0, 0] and not y.is_set_to(x)
+            if updates and (is_folded(x) or (shared and (has_gaps(x) or has_gaps(y)))):
                 return None
             return function(x, y, n)
 
@@ -617,6 +628,35 @@ FOUND: dict[str, Program] = {
         ("view_other_type", [0, 0, 0, 0, 0, 0]),
     ],
     "an index out of range along the second dimension": [("index_select", [0, 1, 1, 0, 0, 0])],
+    "a mask with more dimensions": [
+        ("new", [10, 4, 10, 8, 5, 3]),
+        ("reduce_argmax", [6, 5, 10, 1, 3, 5]),
+        ("inplace_masked_fill", [1, 11, 10, 5, 1, 8]),
+    ],
+    "more places than values": [
+        ("reduce_norm", [4, 0, 11, 3, 3, 9]),
+        ("map_add", [4, 2, 0, 3, 0, 3]),
+        ("inplace_masked_scatter", [2, 11, 9, 4, 7, 4]),
+    ],
+    "bools without elements, multiplied": [
+        ("view_slice", [3, 7, 8, 3, 0, 1]),
+        ("map_matmul", [3, 5, 8, 3, 2, 7]),
+    ],
+    "running sums of expanded memory": [
+        ("view_expand", [2, 1, 5, 6, 0, 10]),
+        ("inplace_cumsum", [9, 11, 11, 10, 9, 11]),
+    ],
+    "sums of constant bools": [
+        ("inplace_slice", [3, 2, 0, 8, 9, 1]),
+        ("map_add_out", [3, 11, 2, 10, 0, 2]),
+        ("inplace_unsqueeze", [6, 6, 11, 4, 5, 6]),
+        ("new_leaf", [10, 2, 4, 4, 3, 6]),
+        ("map_add", [7, 10, 7, 8, 9, 11]),
+    ],
+    "rows of an expanded tensor, filled": [
+        ("view_expand", [10, 0, 3, 0, 3, 11]),
+        ("inplace_index_fill", [9, 5, 1, 6, 3, 5]),
+    ],
     "running sums of bools": [
         ("new", [3, 0, 0, 0, 0, 0]),
         ("inplace_cumsum", [0, 0, 0, 0, 0, 0]),
