@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
+import re
 
 import pytest
 import torch
@@ -52,9 +54,14 @@ def specs(tensors):
     return [torch_xla._XLAC._get_xla_sharding_spec(t) for t in tensors]
 
 
-def held(tensors) -> int:
-    """Bytes of these tensors that the first device holds."""
-    return sum(xs.wrap_as_sharded_tensor(t.detach()).local_shards[0].data.nbytes for t in tensors)
+def held(tensor) -> int:
+    """Bytes of the tensor that the first device holds."""
+    return xs.wrap_as_sharded_tensor(tensor.detach()).local_shards[0].data.nbytes
+
+
+def parts_of(spec: str, rank: int) -> list[int]:
+    """Into how many parts each dimension is cut, from "{devices=[2,1,4]<=[8] ...}"."""
+    return [int(count) for count in re.search(r"devices=\[([\d,]+)\]", spec)[1].split(",")][:rank]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -84,12 +91,18 @@ def test_trains_as_on_one_device(device, metrics, name, layout):
         assert state and set(specs(state)) == {spec}
     state = {key: tensor.detach().cpu() for key, tensor in model.state_dict().items()}
     assert_as_on_one_device(name, Run([loss.item() for loss in losses], state))
-    # What is cut takes an eighth of the memory on each device.
-    cut = [p for p, spec in zip(model.parameters(), kept, strict=True) if "devices=" in spec]
+    # What is cut takes its part of the memory on each device, and is most of the model.
+    cut = {p: spec for p, spec in zip(model.parameters(), kept, strict=True) if "devices=" in spec}
     if layout == "data":
         assert not cut
-    else:
-        whole = sum(p.nbytes for p in cut)
-        assert whole > 0.5 * sum(p.nbytes for p in model.parameters())
-        even = [p for p in cut if all(size % 8 == 0 for size in p.shape if size > 8)]
-        assert held(even) <= sum(p.nbytes for p in even) / 4
+        return
+    for parameter, spec in cut.items():
+        parts = parts_of(spec, parameter.dim())
+        assert math.prod(parts) in (2, 4, 8)
+        sizes = [math.ceil(size / n) for size, n in zip(parameter.shape, parts, strict=True)]
+        assert held(parameter) == math.prod(sizes) * parameter.element_size()
+    whole = sum(p.nbytes for p in cut)
+    assert whole > 0.5 * sum(p.nbytes for p in model.parameters())
+    even = [p for p in cut if all(size % 8 == 0 for size in p.shape if size > 8)]
+    eighths = {"fsdp": 8, "tensor": 8, "fsdp_tensor": 4}[layout]
+    assert sum(map(held, even)) <= sum(p.nbytes for p in even) / eighths
