@@ -312,21 +312,23 @@ void check_results(const std::vector<at::Tensor>& results, const std::vector<at:
 }
 
 // Runs the kernel so that its results are where they are wanted, if it allocates as it did before.
-void compute_in_place(const OperatorHandle& op, Stack& stack, std::string_view arguments,
+void compute_in_place(const OperatorHandle& op, Stack arguments, std::string_view key,
                       const std::vector<at::Tensor>& targets) {
   // Of the thread that all kernels run on.
   static auto* orders = new std::unordered_map<std::string, Placement::Order>;
   constexpr size_t kRemembered = 4096;
   if (orders->size() >= kRemembered) orders->clear();
-  Placement::Order& order = (*orders)[op.schema().name() + std::string(arguments)];
+  Placement::Order& order = (*orders)[op.schema().name() + std::string(key)];
   std::vector<Placement::Block> blocks;
   for (const at::Tensor& target : targets) blocks.push_back({target.data_ptr(), target.nbytes()});
   Placement placement(blocks, order);
+  Stack stack = std::move(arguments);  // the results too: gone before the placement is
   std::vector<at::Tensor> results = defined_results(op, stack);
   std::vector<void*> addresses;
   for (const at::Tensor& result : results) addresses.push_back(result.data_ptr());
-  order = placement.end(addresses);
+  Placement::Order next = placement.end(addresses);
   check_results(results, targets);
+  order = std::move(next);
   const auto is_placed = [&](const at::Tensor& result) {
     return std::any_of(targets.begin(), targets.end(), [&](const at::Tensor& target) {
       return target.data_ptr() == result.storage().data();
@@ -361,12 +363,12 @@ void compute(const pjrt::FfiCall& call) {
   const OperatorHandle op = operator_named(call.string_attr("op"));
   Stack stack = ArgumentReader(words, operands).read(op.schema());
   if (makes_dense_results(op)) {
-    std::string arguments(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+    std::string key(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
     for (const at::Tensor& operand : operands) {
-      arguments.append(reinterpret_cast<const char*>(operand.sizes().data()),
-                       operand.sizes().size() * sizeof(int64_t));
+      key.append(reinterpret_cast<const char*>(operand.sizes().data()),
+                 operand.sizes().size() * sizeof(int64_t));
     }
-    return compute_in_place(op, stack, arguments, targets);
+    return compute_in_place(op, std::move(stack), key, targets);
   }
   const std::vector<at::Tensor> results = defined_results(op, stack);
   check_results(results, targets);

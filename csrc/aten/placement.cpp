@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 namespace torch_xla::aten {
@@ -12,7 +13,8 @@ namespace {
 
 constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
 
-std::atomic<Placement*> g_placement{nullptr};
+// What other threads free is never a placement's.
+thread_local Placement* t_placement = nullptr;
 thread_local bool t_is_placing = false;
 
 }  // namespace
@@ -26,7 +28,9 @@ class PlacingAllocator final : public c10::Allocator {
   static void install() {
     static const bool done = [] {
       usual() = c10::GetCPUAllocator();
-      if (usual()->raw_deleter()) c10::SetCPUAllocator(new PlacingAllocator);
+      auto* placing = new PlacingAllocator;
+      std::atomic_thread_fence(std::memory_order_release);  // other threads allocate meanwhile
+      if (usual()->raw_deleter()) c10::SetCPUAllocator(placing);
       return true;
     }();
     static_cast<void>(done);
@@ -34,7 +38,7 @@ class PlacingAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     if (!t_is_placing) return usual()->allocate(bytes);
-    Placement& placement = *g_placement.load(std::memory_order_relaxed);
+    Placement& placement = *t_placement;
     const size_t number = placement.allocated_.size();
     for (Placement::Slot& slot : placement.slots_) {
       if (slot.number != number || slot.block.bytes != bytes || slot.is_taken) continue;
@@ -63,8 +67,8 @@ class PlacingAllocator final : public c10::Allocator {
 
   // Memory of a placement, or what raw_allocate gave.
   static void release(void* data) {
-    if (Placement* placement = g_placement.load(std::memory_order_acquire)) {
-      for (Placement::Slot& slot : placement->slots_) {
+    if (t_placement) {
+      for (Placement::Slot& slot : t_placement->slots_) {
         if (slot.is_taken && slot.block.data == data) {
           slot.is_taken = false;
           return;
@@ -81,8 +85,8 @@ Placement::Placement(std::span<const Block> blocks, const Order& order) : slots_
     slots_[i].block = blocks[i];
     slots_[i].number = order.empty() ? kUnknown : order[i];
   }
-  Placement* none = nullptr;
-  TORCH_INTERNAL_ASSERT(g_placement.compare_exchange_strong(none, this));
+  TORCH_INTERNAL_ASSERT(!t_placement);
+  t_placement = this;
   t_is_placing = true;
 }
 
@@ -100,7 +104,7 @@ Placement::Order Placement::end(std::span<void* const> results) {
 
 Placement::~Placement() {
   t_is_placing = false;
-  g_placement.store(nullptr, std::memory_order_release);
+  t_placement = nullptr;
 }
 
 }  // namespace torch_xla::aten

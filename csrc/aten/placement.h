@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -9,8 +8,8 @@ namespace torch_xla::aten {
 
 // The memory where the results of a kernel are wanted, for kernels that allocate their results
 // themselves: while one lives, torch's allocations on this thread are counted, and those that were
-// results when the same kernel ran before give that memory. At most one lives in the process at a
-// time, and it outlives what was allocated.
+// results when the same kernel ran before give that memory. At most one lives on a thread at a
+// time, and it outlives what was allocated, which is freed on that thread.
 class Placement {
  public:
   struct Block {
@@ -36,7 +35,7 @@ class Placement {
   struct Slot {
     Block block;
     size_t number;
-    std::atomic<bool> is_taken = false;
+    bool is_taken = false;
   };
 
   std::vector<Slot> slots_;

@@ -4,8 +4,12 @@
 #include <malloc.h>
 #endif
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <string_view>
 
 namespace torch_xla::lazy::host_memory {
@@ -47,6 +51,20 @@ void map_large_blocks() {}
 #endif
 
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+namespace {
+
+// Bytes of memory of the process's own that are there and that malloc has given to nobody: what
+// lies free in it, Python's heap, code. What malloc itself calls free need not be there.
+int64_t resident_beside_malloc() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all = 0, resident = 0, shared = 0;
+  if (!(statm >> all >> resident >> shared)) return 0;
+  const auto given = static_cast<int64_t>(mallinfo2().uordblks);
+  return std::max<int64_t>(0, (resident - shared) * sysconf(_SC_PAGESIZE) - given);
+}
+
+}  // namespace
+
 void keep_blocks() {
   if (user_set_limits()) return;
   // Threads other than the first allocate in regions of 64 MB, which are unmapped as soon as
@@ -60,12 +78,13 @@ void keep_blocks() {
 }
 
 void note_freed(int64_t bytes) {
-  constexpr int64_t kBetweenLooks = 1 << 27;
-  constexpr size_t kExcess = 1 << 28;
-  static std::atomic<int64_t> freed{0};
+  constexpr int64_t kBetweenLooks = 1 << 27, kExcess = 1 << 28;
+  static std::atomic<int64_t> freed{0}, floor{0};
   if (freed.fetch_add(bytes, std::memory_order_relaxed) + bytes < kBetweenLooks) return;
   freed.store(0, std::memory_order_relaxed);
-  if (g_keeps && mallinfo2().fordblks > kExcess) malloc_trim(0);
+  if (!g_keeps || resident_beside_malloc() < floor + kExcess) return;
+  malloc_trim(0);
+  floor = resident_beside_malloc();
 }
 #else
 void keep_blocks() {}

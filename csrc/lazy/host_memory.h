@@ -15,7 +15,8 @@ namespace torch_xla::lazy::host_memory {
 void keep_blocks();
 
 // A device gives up so many bytes. Where blocks are kept, returns what lies free in the process if
-// that is more than a quarter of a gigabyte.
+// that grew by more than a quarter of a gigabyte; but for the regions of other threads than the
+// first, 64 MB for each.
 void note_freed(int64_t bytes);
 
 // After a compilation that took so many seconds: a compiler works in hundreds of megabytes, in many
