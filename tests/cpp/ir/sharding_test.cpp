@@ -82,7 +82,7 @@ TEST(Sharding, PluginsThatAreTooOldAreToldInOtherWords) {
   EXPECT_FALSE(contains(text, "sdy")) << text;
   const std::string halves = "{devices=[2,2]0,1,2,3 last_tile_dim_replicate}";
   EXPECT_TRUE(contains(text, "mhlo.sharding = \"" + halves + "\"")) << text;
-  EXPECT_TRUE(contains(text, "@Sharding")) << text;
+  EXPECT_TRUE(contains(text, "call_target_name = \"Sharding\"")) << text;
   EXPECT_TRUE(contains(text, "mhlo.sharding = \"{replicated}\"")) << text;
 }
 
