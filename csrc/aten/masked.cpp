@@ -165,7 +165,17 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
   check_expands(self, mask);
   Value elements = value_of(source);
   bool may_lack = source.numel() < self.numel() && checks_values();
-  if (self.numel() == 0 || (source.numel() == 0 && !lazy::is_trimmed(elements))) return self;
+  if (self.numel() == 0) return self;
+  const auto with_check = [&](Value value) {
+    if (!may_lack) return value;
+    const at::Tensor wanted = at::sum(mask.expand(self.sizes()));
+    return checked(std::move(value), lazy::read(wanted), {0, static_cast<double>(source.numel())},
+                   kMaskedScatter.name, "Number of elements of source < number of ones in mask");
+  };
+  if (source.numel() == 0 && !lazy::is_trimmed(elements)) {
+    lazy::write(self, with_check(value_of(self)));
+    return self;
+  }
   // Of trimmed rows, the whole: its first elements are theirs.
   if (const auto rows = lazy::trimmed(elements); rows && rows->dim == 0) {
     elements = rows->whole;
@@ -179,12 +189,7 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
   }
   Value result = Node::make(kMaskedScatter, {value_of(self), value_of(mask), elements}, {},
                             ShapeRef{element_type(self), span_of(self.sizes())});
-  if (may_lack) {
-    const at::Tensor wanted = at::sum(mask.expand(self.sizes()));
-    result = checked(result, lazy::read(wanted), {0, static_cast<double>(source.numel())},
-                     kMaskedScatter.name, "Number of elements of source < number of ones in mask");
-  }
-  lazy::write(self, std::move(result));
+  lazy::write(self, with_check(std::move(result)));
   return self;
 }
 

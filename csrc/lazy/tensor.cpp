@@ -161,13 +161,21 @@ ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
   }
   const std::span<const int64_t> whole = rows->whole.dims();
   const int64_t row = numel({whole.data() + 1, whole.size() - 1});
+  if (row == 0) return {};
   const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
-  // The dim that runs over the rows: over all of them, whatever part of a row its step is, or how
-  // many rows.
-  size_t dim = 0;
-  while (dim < sizes.size() &&
-         (strides[dim] <= 0 || sizes[dim] * strides[dim] != rows->size * row)) {
-    ++dim;
+  // The dim that runs over the rows: theirs, or else one over all of them, whatever part of a row
+  // its step is, or how many rows. Of [1, n, ...] the first one runs over all of them too.
+  const auto find = [&](const auto& runs_over_rows) {
+    size_t dim = 0;
+    while (dim < sizes.size() && !runs_over_rows(sizes[dim], strides[dim])) ++dim;
+    return dim;
+  };
+  size_t dim =
+      find([&](int64_t size, int64_t stride) { return size == rows->size && stride == row; });
+  if (dim == sizes.size()) {
+    dim = find([&](int64_t size, int64_t stride) {
+      return stride > 0 && size * stride == rows->size * row;
+    });
   }
   if (dim == sizes.size()) return {};
   const int64_t step = strides[dim];
@@ -180,8 +188,13 @@ ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
   }
   Dims all(sizes);
   all[dim] = rows->bound() * row / step;
-  const ir::Geometry geometry{
-      storage.type(), all, {strides.data(), strides.size()}, tensor.storage_offset()};
+  Dims steps(strides);
+  for (size_t i = all.size(); i-- > 0;) {
+    // Of one element any: not as many as there are rows, which would make a program for each
+    // number.
+    if (all[i] == 1) steps[i] = i + 1 < all.size() ? all[i + 1] * steps[i + 1] : 1;
+  }
+  const ir::Geometry geometry{storage.type(), all, steps, tensor.storage_offset()};
   return trim(ir::read_view({rows->whole, {}}, geometry), times(rows->count, row, step),
               static_cast<int64_t>(dim), sizes[dim]);
 }

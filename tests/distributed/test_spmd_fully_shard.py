@@ -180,6 +180,22 @@ def test_mixed_precision():
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 
 
+def test_recurrent_modules_see_it_too():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(16, 8, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x[:, None])[0]
+
+    net = Recurrent()
+    model = copy.deepcopy(net)
+    fully_shard(model.rnn, mesh=row(), mp_policy=MixedPrecisionPolicy(torch.bfloat16))
+    assert model(on_rows(torch.randn(16, 16))).dtype == torch.bfloat16
+    check_like_plain(net, model, rtol=0.05, atol=0.01)
+
+
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_code_sees_the_same(dtype, reentrant):

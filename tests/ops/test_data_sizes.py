@@ -37,6 +37,10 @@ STEPS = {
     "product": lambda x, t, w, labels, mask: x[mask].prod(),
     "logsumexp": lambda x, t, w, labels, mask: x[mask].logsumexp((0, 1)),
     "views": lambda x, t, w, labels, mask: (x[mask][:, 1] * 2, x[mask].t() + 1, x[mask][:, 1:3]),
+    "a batch of one": lambda x, t, w, labels, mask: (
+        x[mask][None] + 1,
+        x[mask].view(1, -1, COLUMNS) * 2,
+    ),
     "columns": lambda x, t, w, labels, mask: x.t()[:, mask] * 2,
     "elements": lambda x, t, w, labels, mask: gradients(x[x > 0.3].sum() + mask.sum(), x),
     "squared loss": lambda x, t, w, labels, mask: gradients(F.mse_loss(x[mask], t[mask]), x),
@@ -122,6 +126,15 @@ def test_one_program_for_all_sizes(name, metrics):
         compiled.append(metrics.counter_value("UncachedCompile"))
     assert compiled[-1] == compiled[0], f"programs after each step: {compiled}"
     assert not metrics.executed_fallback_ops()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_no_columns(count):
+    def step(x, t, w, labels, mask):
+        nothing = x[mask][:, :0] + 1
+        return nothing.t() + 1, nothing[None] + 1, x[mask] @ w[:, :0]
+
+    check_equal(run(step, count, "cpu"), run(step, count, DEVICE), strides=False)
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -62,6 +62,9 @@ CALLS = {
     "statistics of a batch": lambda d: aten.batch_norm_update_stats(
         t(3, 4, 2).to(d), t(4).to(d), t(4).abs().to(d), 0.1
     ),
+    "statistics of a batch of one": lambda d: aten.batch_norm_update_stats(
+        t(1, 4).to(d), t(4).to(d), t(4).abs().to(d), 0.1
+    ),
     "gradients of _slow_conv2d": lambda d: aten._slow_conv2d_backward.grad_input(
         *(x.to(d) for x in (t(2, 4, 3, 3), t(2, 3, 4, 4), t(4, 3, 2, 2))),
         [2, 2],

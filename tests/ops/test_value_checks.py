@@ -179,6 +179,7 @@ REFUSED = {
         t(-0.1, 0.2), t(1.0, 0.0), t(1.0, 2.0), reduction="none"
     ),
     "too few values": lambda d, t: t(0.0, 0.0).masked_scatter(t(1.0, 1.0) > 0, t(1.0)),
+    "no values": lambda d, t: t(0.0, 0.0).masked_scatter(t(1.0, 0.0) > 0, t()),
     "class too large": lambda d, t: F.one_hot(t(0, 3).long(), 3),
     "negative class": lambda d, t: F.one_hot(t(0, -1).long(), 3),
     **{

@@ -306,13 +306,18 @@ def _transform_bias_rescale_qkv(qkv: Tensor, bias: Tensor, heads: int) -> Any:
 def _batch_norm_update_stats(
     x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
 ) -> Any:
+    if x.numel() == 0:
+        raise RuntimeError(
+            f"input tensor must have at least one element, but got input_sizes = {list(x.shape)}"
+        )
     dims = [0, *range(2, x.dim())]
     count = x.numel() // x.size(1)
     mean, var = x.mean(dims), x.var(dims, correction=0)
     if running_mean is not None:
         running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
     if running_var is not None:
-        running_var.mul_(1 - momentum).add_(var * (count / (count - 1)), alpha=momentum)
+        unbiased = count / (count - 1) if count > 1 else float("nan")
+        running_var.mul_(1 - momentum).add_(var * unbiased, alpha=momentum)
     return mean, var
 
 

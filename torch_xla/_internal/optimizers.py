@@ -69,6 +69,8 @@ def _drop_lost_state(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     _failures_seen[optimizer] = failures
     lost = 0
     for state in optimizer.state.values():
+        if not isinstance(state, dict):
+            continue
         if _XLAC._any_failed([value for value in state.values() if torch.is_tensor(value)]):
             state.clear()
             lost += 1

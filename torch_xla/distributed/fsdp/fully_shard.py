@@ -9,7 +9,8 @@ torch's function leads here where the mesh is one of xla. A parameter stays one 
 its elements, of which each device holds a part. What a module's forward sees instead is that
 tensor's value, whole on each device and in the policy's dtype; the gradient goes to the devices
 that hold the part (Rajbhandari et al. 2020, ZeRO stage 3). XLA makes and schedules the transfers.
-The batch is cut by `mark_sharding`.
+The batch is cut by `mark_sharding`. `torch.utils.checkpoint` belongs within a module that is given
+to fully_shard: around one it saves nothing, since torch asks only the innermost hook what to keep.
 """
 
 from __future__ import annotations
@@ -158,6 +159,9 @@ class _Slot:
     def put(self, tensor: torch.Tensor) -> None:
         for module, name in self.places:
             module._parameters[name] = tensor
+            if isinstance(module, nn.RNNBase) and name in module._flat_weights_names:
+                # Its forward reads a list of its own.
+                module._flat_weights[module._flat_weights_names.index(name)] = tensor
 
 
 @dataclass(eq=False)
