@@ -45,8 +45,10 @@ template <class Meta, const Op& op>
 Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
                std::optional<at::ScalarType>) {
   at::assert_no_internal_overlap(it.output());
-  TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || self.dim() == 0, op.name,
-                              " is not implemented for 'Bool'");
+  const bool is_taken = self.dim() == 0 || self.numel() == 0;
+  TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || is_taken, '"',
+                              std::string_view(op.name).substr(sizeof("aten::") - 1),
+                              "_out_cpu\" not implemented for 'Bool'");
   return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
                     it.output_shape());
 }
@@ -171,7 +173,9 @@ const Op kCummax{
 
 std::pair<Value, Value> cummax_values(bool largest, const at::Tensor& self, int64_t dim) {
   dim = at::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), largest ? "\"cummax_cpu\"" : "\"cummin_cpu\"",
+  const bool is_taken = self.dim() == 0 || self.numel() == 0;
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() || is_taken,
+                              largest ? "\"cummax_cpu\"" : "\"cummin_cpu\"",
                               " not implemented for '", c10::toString(self.scalar_type()), "'");
   const Value operands[] = {value_of(self)};
   const ShapeRef outputs[] = {{element_type(self), span_of(self.sizes())},

@@ -66,3 +66,25 @@ def test_memory_that_elements_share():
     for name in ("cumsum_", "cumprod_"):
         with pytest.raises(RuntimeError, match="more than one element"):
             getattr(torch.zeros(2, device=DEVICE).expand(3, 2), name)(1)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (0,), (2, 0)], ids=str)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d, shape: torch.ones(shape, dtype=torch.bool, device=d).cumsum_(0),
+        lambda d, shape: torch.ones(shape, dtype=torch.bool, device=d).cumprod_(0),
+        lambda d, shape: torch.ones(shape, dtype=torch.complex64, device=d).cummax(0).values,
+        lambda d, shape: torch.ones(shape, dtype=torch.complex64, device=d).amax(0),
+    ],
+    ids=["cumsum_", "cumprod_", "cummax", "amax"],
+)
+def test_dtypes_that_are_not_taken_unless_there_is_nothing_to_do(call, shape):
+    results = []
+    for device in ("cpu", DEVICE):
+        try:
+            result = call(device, shape)
+            results.append((result.tolist(), result.dtype, result.stride()))
+        except (NotImplementedError, IndexError) as error:
+            results.append((type(error), str(error)))
+    assert results[0] == results[1]
