@@ -32,6 +32,7 @@
 
 #include "aten/complex_math.h"
 #include "aten/elementwise.h"
+#include "lazy/runtime.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -41,9 +42,11 @@ using Number = const at::Scalar&;
 
 // --- relu, threshold, hardtanh ---
 
-// Keeps NaN, and the sign of a zero.
+// Keeps NaN and, on CPU, the sign of a zero as torch does there. Other compilers know a maximum as
+// relu, and join it to the product before.
 const PointwiseOp kRelu{"aten::relu", [](Args x) {
                           const XlaValue zero = x.number(0);
+                          if (!lazy::Runtime::get().is_cpu()) return x.b.maximum(x[0], zero);
                           return x.b.select(x.b.lt(x[0], zero), zero, x[0]);
                         }};
 

@@ -142,9 +142,9 @@ const auto& generated_matmul() {
 
 Tensor matmul_autograd(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b) {
   c10::SmallVector<int64_t, 6> sizes;
-  if ((a.dim() <= 2 && b.dim() <= 2) || folds_rows(a, b)) return at::native::matmul(a, b);
+  if (a.dim() <= 2 && b.dim() <= 2) return at::native::matmul(a, b);
   if (!at::isFloatingType(a.scalar_type()) || !product_sizes(a, b, sizes) ||
-      !generated_matmul().exists() || !keep_whole(keys, {a, b})) {
+      !generated_matmul().exists() || !keep_whole(keys, {a, b}) || folds_rows(a, b)) {
     return at::native::matmul(a, b);
   }
   if (!needs_gradient({a, b})) return matmul_node(a, b, sizes);

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 from torch import nn
-from training import trainer
+from trainer import trainer
 
 import torch_xla
 import torch_xla.core.xla_model as xm

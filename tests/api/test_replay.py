@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from training import trainer
+from trainer import trainer
 
 import torch_xla
 import torch_xla.core.xla_model as xm
