@@ -1,5 +1,7 @@
 #include "aten/product.h"
 
+#include <algorithm>
+
 namespace torch_xla::aten {
 
 using stablehlo::DotDimensions;
@@ -13,8 +15,51 @@ Precision precision(const Lowering& l) {
                            : Precision::kDefault;
 }
 
+namespace {
+
+// `x` without its dimensions `dropped`, which are of size 1.
+XlaValue without(Lowering& l, const XlaValue& x, const Dims& dropped) {
+  Dims dims;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    if (!dropped.contains(i)) dims.push_back(x.dim(i));
+  }
+  return l->reshape(x, dims);
+}
+// Where the others among its dimensions `axes` are then.
+Dims renumbered(const Dims& axes, const Dims& dropped) {
+  Dims result;
+  for (const int64_t axis : axes) {
+    if (dropped.contains(axis)) continue;
+    result.push_back(axis - std::count_if(dropped.begin(), dropped.end(),
+                                          [&](int64_t other) { return other < axis; }));
+  }
+  return result;
+}
+
+}  // namespace
+
 XlaValue contract(Lowering& l, const XlaValue& a, const XlaValue& b,
                   const DotDimensions& dimensions) {
+  const DotDimensions& d = dimensions;
+  // XLA's CPU compiler drops batches of one itself, and then fails for transposed bf16 on the left.
+  Dims a_ones, b_ones;
+  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
+    if (a.element_type() != ElementType::kBF16 || a.dim(d.lhs_batch[i]) != 1) continue;
+    a_ones.push_back(d.lhs_batch[i]);
+    b_ones.push_back(d.rhs_batch[i]);
+  }
+  if (!a_ones.empty()) {
+    const XlaValue product =
+        contract(l, without(l, a, a_ones), without(l, b, b_ones),
+                 {renumbered(d.lhs_batch, a_ones), renumbered(d.rhs_batch, b_ones),
+                  renumbered(d.lhs_contracting, a_ones), renumbered(d.rhs_contracting, b_ones)});
+    Dims dims;
+    for (const int64_t axis : d.lhs_batch) dims.push_back(a.dim(axis));
+    for (size_t i = d.lhs_batch.size() - a_ones.size(); i < product.dims().size(); ++i) {
+      dims.push_back(product.dims()[i]);
+    }
+    return l->reshape(product, dims);
+  }
   return l->dot_general(a, b, dimensions, stablehlo::opmath_type(a.element_type()), precision(l));
 }
 

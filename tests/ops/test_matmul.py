@@ -253,3 +253,15 @@ def test_bools_without_elements():
         torch.ones(2, 2, dtype=torch.bool, device=DEVICE) @ torch.ones(
             2, 2, dtype=torch.bool, device=DEVICE
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("batch", [(1,), (1, 1), (2, 1), (1, 2), (2, 3)], ids=str)
+def test_short_floats_transposed_on_either_side(batch, dtype):
+    a, b = torch.randn(*batch, 8, 3), torch.randn(*batch, 8, 4)
+    a, b = a.to(dtype), b.to(dtype)
+
+    def products(a, b):
+        return a.mT @ b, (a * 2).mT @ (b.mT * 2).mT, torch.einsum("...ki,...kj->...ij", a, b)
+
+    check_call(products, (a.requires_grad_(), b.requires_grad_()), dtype=dtype)
