@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,11 +37,22 @@ def device() -> torch.device:
     return torch_xla.device()
 
 
+def finish_what_is_pending() -> None:
+    """What tests before left to be computed would be part of the next program."""
+    import torch_xla
+
+    if not torch_xla._XLAC._xla_runtime_is_initialized():
+        return
+    with contextlib.suppress(Exception):  # of a step that those tests let fail
+        torch_xla.sync(wait=True)
+
+
 @pytest.fixture
 def metrics() -> Iterator:
     """`torch_xla.debug.metrics`, with every metric and counter cleared before and after."""
     import torch_xla.debug.metrics as met
 
+    finish_what_is_pending()
     met.clear_all()
     yield met
     met.clear_all()
