@@ -11,7 +11,6 @@
 #include <ATen/ops/max_meta.h>
 #include <ATen/ops/min_meta.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -51,9 +50,8 @@ Value extreme_value(bool largest, const at::Tensor& self, const Dims& dims, Shap
 
 template <class Meta, bool largest>
 Value amax_like(Infer<Meta, 1>& it, const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
-  const std::span<const int64_t> out = it.output_shape().dims;
-  const bool is_empty = std::find(out.begin(), out.end(), 0) != out.end();
-  if (!is_empty) check_real(self, largest ? "max_values_cpu" : "min_values_cpu");
+  if (it.output_shape().num_elements() > 0)
+    check_real(self, largest ? "max_values_cpu" : "min_values_cpu");
   return extreme_value(largest, self, reduced(self, dim, keepdim).dims, it.output_shape());
 }
 

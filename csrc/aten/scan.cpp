@@ -41,12 +41,14 @@ const Op kCumprod{"aten::cumprod", [](Lowering& l, const Node& n) -> Results {
                     });
                   }};
 
+// Nothing is combined, and CPU takes every dtype.
+bool is_its_own_scan(const at::Tensor& self) { return self.dim() == 0 || self.numel() == 0; }
+
 template <class Meta, const Op& op>
 Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
                std::optional<at::ScalarType>) {
   at::assert_no_internal_overlap(it.output());
-  const bool is_taken = self.dim() == 0 || self.numel() == 0;
-  TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || is_taken, '"',
+  TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || is_its_own_scan(self), '"',
                               std::string_view(op.name).substr(sizeof("aten::") - 1),
                               "_out_cpu\" not implemented for 'Bool'");
   return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
@@ -173,8 +175,7 @@ const Op kCummax{
 
 std::pair<Value, Value> cummax_values(bool largest, const at::Tensor& self, int64_t dim) {
   dim = at::maybe_wrap_dim(dim, self.dim());
-  const bool is_taken = self.dim() == 0 || self.numel() == 0;
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() || is_taken,
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex() || is_its_own_scan(self),
                               largest ? "\"cummax_cpu\"" : "\"cummin_cpu\"",
                               " not implemented for '", c10::toString(self.scalar_type()), "'");
   const Value operands[] = {value_of(self)};

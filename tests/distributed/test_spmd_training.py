@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import re
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from training import MakeOptimizer, Run, adamw, assert_same, compile_count, trai
 
 import torch_xla
 import torch_xla.distributed.spmd as xs
+from torch_xla.distributed.spmd.debugging import parse_sharding
 
 STEPS = 10
 
@@ -59,11 +59,6 @@ def held(tensor) -> int:
     return xs.wrap_as_sharded_tensor(tensor.detach()).local_shards[0].data.nbytes
 
 
-def parts_of(spec: str, rank: int) -> list[int]:
-    """Into how many parts each dimension is cut, from "{devices=[2,1,4]<=[8] ...}"."""
-    return [int(count) for count in re.search(r"devices=\[([\d,]+)\]", spec)[1].split(",")][:rank]
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_trains_as_on_one_device(device, metrics, name, layout):
@@ -97,7 +92,7 @@ def test_trains_as_on_one_device(device, metrics, name, layout):
         assert not cut
         return
     for parameter, spec in cut.items():
-        parts = parts_of(spec, parameter.dim())
+        parts = parse_sharding(spec).shape[: parameter.dim()]
         assert math.prod(parts) in (2, 4, 8)
         sizes = [math.ceil(size / n) for size, n in zip(parameter.shape, parts, strict=True)]
         assert held(parameter) == math.prod(sizes) * parameter.element_size()
