@@ -165,37 +165,107 @@ struct Interpolation {
   }
 };
 
-// Whole numbers are interpolated as floats and rounded.
-ElementType compute_type(ElementType type) {
-  return stablehlo::is_float(type) ? stablehlo::opmath_type(type) : ElementType::kF32;
+// --- Bytes, as Pillow interpolates images: whole weights, and bytes again after each dimension ---
+
+// OpenCV's cubic: Keys 1981 with a = -3/4.
+double keys_sharp(double x) {
+  x = std::abs(x);
+  if (x < 1) return at::native::cubic_convolution1(x, -0.75);
+  return x < 2 ? at::native::cubic_convolution2(x, -0.75) : 0;
 }
 
-XlaValue rounded(Builder& b, const XlaValue& x, ElementType type) {
-  if (stablehlo::is_float(type)) return b.convert(x, type);
-  const XlaValue nearest = b.round_nearest_even(x);
-  return b.convert(b.clamp(b.scalar(0, x.element_type()), nearest, b.scalar(255, x.element_type())),
-                   type);
+// The filter as it is, whatever the change of size.
+Taps plain_filter_taps(const Resize& r, int64_t radius, double (*filter)(double)) {
+  Taps taps(r.out);
+  const auto ratio =
+      at::native::area_pixel_compute_scale<double>(r.in, r.out, r.align_corners, r.scale);
+  for (int64_t i = 0; i < r.out; ++i) {
+    const double at = at::native::area_pixel_compute_source_index<double>(ratio, i, r.align_corners,
+                                                                          /*cubic=*/radius > 1);
+    int64_t index;
+    double fraction;
+    at::native::guard_index_and_lambda(at, r.in, index, fraction);
+    auto& row = taps.rows[static_cast<size_t>(i)];
+    for (int64_t j = 1 - radius; j <= radius; ++j) {
+      // Weights beyond an edge are the edge's, summed before they are rounded.
+      const int64_t input = std::clamp<int64_t>(index + j, 0, r.in - 1);
+      const double weight = filter(static_cast<double>(j) - fraction);
+      if (!row.empty() && row.back().input == input) {
+        row.back().weight += weight;
+      } else {
+        row.push_back({input, weight});
+      }
+    }
+  }
+  return taps;
 }
+
+Taps byte_taps(Mode mode, const Resize& r) {
+  switch (mode) {
+    case Mode::kLinear:
+      return plain_filter_taps(r, 1, triangle);
+    case Mode::kCubic:
+      return plain_filter_taps(r, 2, keys_sharp);
+    default:
+      return taps_of<double>(mode, r);
+  }
+}
+
+// Makes the weights whole multiples of 2^-bits, for the most bits with which each is an int16.
+int make_whole(Taps& taps) {
+  double largest = 0;
+  for (const auto& row : taps.rows) {
+    for (const Taps::Tap& tap : row) largest = std::max(largest, tap.weight);
+  }
+  int bits = 0;
+  while (bits < 22 && std::floor(0.5 + std::ldexp(largest, bits + 1)) < (1 << 15)) ++bits;
+  for (auto& row : taps.rows) {
+    for (Taps::Tap& tap : row) tap.weight = std::round(std::ldexp(tap.weight, bits));
+  }
+  return bits;
+}
+
+// The last dimension first; one whose size stays is left alone.
+XlaValue interpolate_bytes(Builder& b, XlaValue x, const Interpolation& how, const Dims& output) {
+  const auto first = x.rank() - static_cast<int64_t>(how.scales.size());
+  for (int64_t d = x.rank() - 1; d >= first; --d) {
+    if (x.dim(d) == output[d]) continue;
+    Taps taps = byte_taps(how.mode, {x.dim(d), output[d], how.align_corners,
+                                     how.scales[static_cast<size_t>(d - first)]});
+    const int bits = make_whole(taps);
+    const auto whole = [&](int64_t value) { return b.scalar(value, ElementType::kS32); };
+    XlaValue sum = resample(b, b.convert(x, ElementType::kS32), d, taps);
+    sum = b.add(sum, b.constant(ElementType::kS32, sum.dims(), 1 << (bits - 1)));
+    sum = b.shift_right_arithmetic(sum, b.constant(ElementType::kS32, sum.dims(), bits));
+    x = b.convert(b.clamp(whole(0), sum, whole(255)), ElementType::kU8);
+  }
+  return x;
+}
+
+// --- Lowerings ---
 
 Results lower_forward(Lowering& l, const Node& n) {
   const Interpolation how(n);
   const ElementType type = n.output().type;
   const bool copies = how.mode == Mode::kNearest || how.mode == Mode::kNearestExact;
   XlaValue x = l.operand(0);
-  if (!copies) x = l->convert(x, compute_type(type));
+  if (!copies && type == ElementType::kU8) {
+    return interpolate_bytes(l.builder(), x, how, n.output().dims);
+  }
+  if (!copies) x = l->convert(x, stablehlo::opmath_type(type));
   const auto first = x.rank() - static_cast<int64_t>(how.scales.size());
   for (int64_t d = first; d < x.rank(); ++d) {
     const Taps taps = how.taps(static_cast<size_t>(d - first), x.dim(d),
                                n.output().dims[static_cast<size_t>(d)], type);
     x = resample(l.builder(), x, d, taps);
   }
-  return copies ? x : rounded(l.builder(), x, type);
+  return l->convert(x, type);
 }
 
 Results lower_backward(Lowering& l, const Node& n) {
   const Interpolation how(n);
   const ElementType type = n.output().type;
-  XlaValue grad = l.operand(0, compute_type(type));
+  XlaValue grad = l.operand(0, stablehlo::opmath_type(type));
   const auto first = grad.rank() - static_cast<int64_t>(how.scales.size());
   for (int64_t d = first; d < grad.rank(); ++d) {
     const int64_t in = n.output().dims[static_cast<size_t>(d)];
@@ -211,7 +281,9 @@ const Op kUpsampleBackward{"aten::upsample_backward", lower_backward};
 Value make(const Op& op, const Tensor& operand, Mode mode, bool align_corners,
            std::initializer_list<std::optional<double>> scales, ShapeRef output) {
   const at::ScalarType type = operand.scalar_type();
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type) || type == at::kByte,
+  const bool copies = mode == Mode::kNearest || mode == Mode::kNearestExact;
+  const bool bytes = type == at::kByte && (copies || scales.size() == 2);
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type) || bytes,
                               "\"upsample\" not implemented for '", type, "'");
   Attributes a = Attributes::of(mode, align_corners, scales.size());
   for (const std::optional<double>& scale : scales) {

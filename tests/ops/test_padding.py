@@ -99,6 +99,30 @@ def test_resize_keeps_layout(mode):
     check_call(lambda x: F.interpolate(x, scale_factor=2, mode=mode), (x,))
 
 
+@pytest.mark.parametrize("channels", [1, 3, 5])
+@pytest.mark.parametrize("last", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_are_those_of_cpu(mode, last, channels):
+    """To the last bit: CPU interpolates bytes with whole weights, rounding after each dimension.
+
+    Sizes of one column are left out: CPU's separable kernel reads others' elements there, in one
+    layout and not in the other (so says CPU itself, for one channel and for five).
+    """
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (2, channels, 9, 7), dtype=torch.uint8).to(memory_format=last)
+    for size in ((13, 11), (4, 3), (9, 20), (1, 7), (40, 2)):
+        for choice in ({}, {"align_corners": True}, {"antialias": True}):
+            check_call(lambda x, s=size, c=choice: F.interpolate(x, s, mode=mode, **c), (x,))
+    check_call(lambda x: F.interpolate(x, scale_factor=1.7, mode=mode), (x,))
+
+
+@pytest.mark.parametrize("rank, mode", [(3, "linear"), (5, "trilinear")])
+def test_bytes_of_other_ranks_are_refused(rank, mode):
+    x = torch.zeros((1,) * rank, dtype=torch.uint8, device="xla")
+    with pytest.raises(NotImplementedError, match="not implemented for 'Byte'"):
+        F.interpolate(x, scale_factor=2, mode=mode)
+
+
 def test_scale_factor_and_half_pixels():
     x = image(1, 1, 5, 5)
     for recompute in (None, True):
