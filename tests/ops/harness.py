@@ -114,9 +114,12 @@ def copy_to(tree, device: torch.device | str):
 
 def _copy_tensor(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     plain = tensor.clone().to(device)
-    if tensor.layout != torch.strided or plain.stride() == tensor.stride():
+    if tensor.layout != torch.strided:
         return plain
-    # Gaps or overlaps: the whole storage, then the same view of it.
+    size = tensor.numel() * tensor.element_size()
+    if plain.stride() == tensor.stride() and tensor.untyped_storage().nbytes() == size:
+        return plain
+    # Gaps, overlaps or elements beside it: the whole storage, then the same view of it.
     whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     return (
         whole.clone().to(device).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

@@ -90,3 +90,16 @@ def test_in_place():
     dense = DENSE.to(DEVICE)
     dense.add_(sparse)
     assert torch.equal(dense.cpu(), 3 * DENSE)
+
+
+def test_new_makes_sparse_tensors():
+    on_device = DENSE.to_sparse().to(DEVICE)
+    again = on_device.new(on_device._indices(), 2 * on_device._values(), on_device.size())
+    assert again.device.type == "xla" and torch.equal(again.cpu().to_dense(), 2 * DENSE)
+    for sizes in ((), (2, 3), (torch.Size((4,)),)):
+        made = on_device.new(*sizes)
+        expected = DENSE.to_sparse().new(*sizes)
+        assert made.layout == torch.sparse_coo and made.device.type == "xla"
+        assert made.size() == expected.size() and made._nnz() == 0
+    with pytest.raises(TypeError):
+        on_device.new("four")

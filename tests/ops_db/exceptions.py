@@ -5,18 +5,6 @@ from __future__ import annotations
 # Cases that are passed over: name of the entry (a pattern), dtypes and variants ("*": all), reason.
 PASSED_OVER: list[tuple[str, str, str, str]] = [
     (
-        "as_strided_partial_views",
-        "*",
-        "*",
-        "its samples are views of one storage, which copies to another device do not share",
-    ),
-    (
-        "SparseAdam",
-        "*",
-        "optim_flags",
-        "makes its gradients with Tensor.new, which for sparse tensors knows torch's own devices",
-    ),
-    (
         "renorm",
         "complex64",
         "backward double_backward",

@@ -10,6 +10,9 @@ read back would cut each step in two.
 
 State that a failed step made, and that nothing was there before, was never computed: SGD's momentum
 buffers begin as the first gradients. It begins anew in the next step.
+
+`SparseAdam` makes what it adds by `Tensor.new`, which knows only the devices that had sparse tensors
+when it was written; here it makes sparse tensors on xla too.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ def register() -> None:
     ):
         _replace(original, replacement)
     _keep_counts_on_the_host()
+    _make_sparse_tensors_by_new()
     register_optimizer_step_pre_hook(_drop_lost_state)
 
 
@@ -101,6 +105,21 @@ def _keep_counts_on_the_host() -> None:
         return value if on_device else value.cpu()
 
     Optimizer._process_value_according_to_param_policy = staticmethod(process)
+
+
+def _make_sparse_tensors_by_new() -> None:
+    original = torch.Tensor.new
+
+    @functools.wraps(original)
+    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.layout != torch.sparse_coo or self.device.type != "xla":
+            return original(self, *args, **kwargs)
+        if args and torch.is_tensor(args[0]):  # indices, values and perhaps sizes
+            return torch.sparse_coo_tensor(*args, dtype=self.dtype, device=self.device)
+        empty = torch.sparse_coo_tensor((0,), dtype=self.dtype, device="cpu")
+        return original(empty, *args, **kwargs).to(self.device)
+
+    torch.Tensor.new = new
 
 
 def _replace(original: Callable[..., list[str]], replacement: Callable[..., list[str]]) -> None:
