@@ -8,7 +8,7 @@ namespace torch_xla::lazy {
 class ForkLock {
  public:
   // In the order in which the locks are taken: who holds one may take a later one.
-  enum class Order { kLaunch, kData, kStorages, kUntold, kBlocks, kCount };
+  enum class Order { kLaunch, kData, kStorages, kUntold, kLeftovers, kBlocks, kCount };
   // To be made while the process starts, once for each place in the order.
   ForkLock(Order order, void (*lock)(), void (*unlock)());
 };

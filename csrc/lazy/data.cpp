@@ -12,6 +12,7 @@
 #include "lazy/dtype.h"
 #include "lazy/host_memory.h"
 #include "lazy/interrupt.h"
+#include "lazy/leftovers.h"
 #include "lazy/shape_text.h"
 #include "lazy/spin_lock.h"
 #include "lazy/untold.h"
@@ -144,6 +145,7 @@ DeviceData::DeviceData(c10::Device device, ir::Location location, Place place)
 DeviceData::~DeviceData() {
   host_memory::note_freed(bytes_.load());
   give_up();
+  leave(std::move(array_));
   Account::of(device_.index()).leave(this);
 }
 

@@ -13,6 +13,7 @@
 #include "lazy/at_fork.h"
 #include "lazy/dry_run.h"
 #include "lazy/host_memory.h"
+#include "lazy/leftovers.h"
 #include "lazy/metrics.h"
 #include "lazy/runtime.h"
 #include "lazy/spmd.h"
@@ -228,6 +229,7 @@ class Behind {
       const State now = state_.load(std::memory_order_acquire);
       if (now == State::kQueued && take()) {
         run();
+        destroy_leftovers();
       } else if (now != State::kQueued) {
         state_.wait(now, std::memory_order_acquire);
       }
