@@ -84,9 +84,14 @@ bool is_plain(const at::Tensor& self, const T& argument) {
 template <class T>
 bool is_apart(const at::Tensor& self, const T& argument) {
   if constexpr (is_tensor<T>) {
-    return argument.storage_offset() == self.storage_offset() ||
-           argument.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() !=
-               self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    const at::TensorImpl *written = self.unsafeGetTensorImpl(),
+                         *read = argument.unsafeGetTensorImpl();
+    // Strides count in dimensions of one element too, as they do for PyTorch's own check.
+    return read == written ||
+           read->unsafe_storage().unsafeGetStorageImpl() !=
+               written->unsafe_storage().unsafeGetStorageImpl() ||
+           (read->storage_offset() == written->storage_offset() &&
+            read->strides() == written->strides());
   } else {
     return true;
   }

@@ -612,6 +612,12 @@ FOUND: dict[str, Program] = {
         ("view_unfold", [1, 8, 0, 0, 0, 0]),
         ("inplace_put_at_mask", [0, 0, 0, 0, 0, 0]),
     ],
+    "the same memory with other strides of one element": [
+        ("view_slice", [7, 3, 9, 9, 2, 3]),
+        ("new", [5, 1, 2, 4, 6, 4]),
+        ("map_cat", [0, 0, 1, 1, 0, 0]),
+        ("inplace_mul_tensor", [2, 6, 3, 0, 4, 4]),
+    ],
     "overlap comes before an empty dimension": [
         ("inplace_index_put", [0, 0, 0, 0, 0, 0]),
         ("map_floor_divide", [0, 7, 0, 0, 0, 0]),
