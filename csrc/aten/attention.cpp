@@ -199,8 +199,9 @@ Attention attention(const Tensor& q, const Tensor& k, const Tensor& v, const Opt
   const std::array<ShapeRef, 2> shapes{ShapeRef{type, sizes},
                                        ShapeRef{compute, std::span(sizes).first(3)}};
   const ir::NodePtr node = Node::make(kAttention, operands, shape.attributes(), shapes);
-  // Laid out like the query, as CPU's fused kernel does.
-  Tensor out = q.is_contiguous() || dropout_p > 0
+  // Laid out like the query, as CPU's fused kernel does, which takes rows of neighbours only.
+  const bool rows = q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1;
+  Tensor out = q.is_contiguous() || dropout_p > 0 || !rows
                    ? lazy::make(Value(node, 0), q.scalar_type(), q.device())
                    : lazy::make_strided(Value(node, 0), at::infer_dense_strides(sizes, q.strides()),
                                         q.device());

@@ -1,5 +1,6 @@
 #include "aten/host_call.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
@@ -596,9 +597,11 @@ at::Tensor on_meta(const at::Tensor& tensor) {
 // Zeros on CPU; ones where they may be LAPACK's pivots, which count from one and are not checked.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   const int fill = tensor.scalar_type() == at::kInt ? 1 : 0;
-  const at::TensorOptions options(tensor.scalar_type());
-  if (!tensor.is_non_overlapping_and_dense()) return at::full(tensor.sizes(), fill, options);
-  return at::empty_strided(tensor.sizes(), tensor.strides(), options).fill_(fill);
+  const size_t bytes =
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+  const auto count = static_cast<int64_t>(bytes / tensor.itemsize());
+  return at::full({count}, fill, at::TensorOptions(tensor.scalar_type()))
+      .as_strided(tensor.sizes(), tensor.strides());
 }
 
 bool is_usual_float(const at::Tensor& tensor) {

@@ -139,7 +139,7 @@ at::Tensor of_probabilities(const at::Tensor& result, const at::Tensor& self,
                                  "all elements of input should be between 0 and 1");
   const Value of_both = checked(of_input, value_of(target), {0, 1}, kBce.name,
                                 "all elements of target should be between 0 and 1");
-  return lazy::make(of_both, result.scalar_type(), result.device());
+  return lazy::make_strided(of_both, result.strides(), result.device());
 }
 
 at::Tensor binary_cross_entropy(const at::Tensor& self, const at::Tensor& target,

@@ -1,10 +1,12 @@
 // What picks from a tensor at random: orders, categories, dropped elements.
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/native_dropout.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/topk.h>
@@ -137,20 +139,29 @@ Value masked(const Value& value, const Value& mask, double scale) {
                    value.shape());
 }
 
+// A new tensor with the dims of self, laid out as `empty_like` lays it out.
+at::Tensor laid_out_like(const at::Tensor& self, Value value) {
+  if (self.is_contiguous()) {
+    const at::ScalarType type = lazy::scalar_type(value.type());
+    return lazy::make(std::move(value), type, self.device());
+  }
+  return lazy::make_strided(std::move(value), at::infer_dense_strides(self.sizes(), self.strides()),
+                            self.device());
+}
+
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& self, double p,
                                                   std::optional<bool> train) {
   check_domain("native_dropout", Domain::kFloatOrComplex, self.scalar_type());
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   const Value input = lazy::read(self);
   if (!train.value_or(true)) {
-    return {make_like(input, self),
-            lazy::make(lazy::full(1, ElementType::kPred, span_of(self.sizes())), at::kBool,
-                       self.device())};
+    return {laid_out_like(self, input),
+            laid_out_like(self, lazy::full(1, ElementType::kPred, span_of(self.sizes())))};
   }
   const Value mask =
       formula(kBernoulli, random_unit(std::nullopt, self), {1 - p}, ElementType::kPred);
   const double scale = p == 1 ? 0 : 1 / (1 - p);
-  return {make_like(masked(input, mask, scale), self), lazy::make(mask, at::kBool, self.device())};
+  return {laid_out_like(self, masked(input, mask, scale)), laid_out_like(self, mask)};
 }
 
 at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
@@ -162,6 +173,8 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
     return torch_xla::aten::native_dropout_backward(grad.to(at::get_default_dtype_as_scalartype()),
                                                     mask, scale);
   }
+  // Two layouts give the result theirs by the rules of elementwise operators.
+  if (!grad.is_contiguous()) return at::mul(at::mul(grad, mask), scale);
   return make_like(masked(lazy::read(grad), value_of(mask), scale), grad);
 }
 

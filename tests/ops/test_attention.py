@@ -87,6 +87,21 @@ def test_other_ranks_and_widths():
         check_call(attend, tuple(x.detach().requires_grad_() for x in args), strides=False)
 
 
+def test_result_is_laid_out_as_on_cpu():
+    """Like the query where CPU's fused kernel takes the layouts, else row-major."""
+
+    def lay(length, order):
+        back = [order.index(i) for i in range(4)]
+        sizes = (2, 4, length, 8)
+        return torch.randn([sizes[i] for i in order]).permute(back)
+
+    rows, length_first, features_first = (0, 2, 1, 3), (2, 0, 1, 3), (3, 0, 1, 2)
+    for query in (rows, length_first, features_first):
+        for other in (rows, features_first):
+            given = lay(3, query), lay(6, other), lay(6, rows)
+            check_call(F.scaled_dot_product_attention, given)
+
+
 def test_is_one_operator_each_way():
     import torch_xla
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from harness import DEVICE, fallbacks
+from harness import DEVICE, check_call, fallbacks
 
 import torch_xla
 import torch_xla.debug.metrics as met
@@ -201,6 +201,26 @@ def test_dropout(p):
     assert abs((out == 0).double().mean().item() - p) < 0.02
     assert F.dropout(x, p, training=False) is x
     assert not fallbacks()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_keeps_the_layout(training):
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    for device in ("cpu", DEVICE):
+        input = x.to(device).requires_grad_()
+        for dropped in (
+            F.dropout(input, 0.5, training),
+            *torch.native_dropout(input, 0.5, training),
+        ):
+            assert dropped.stride() == x.stride(), device
+        (gradient,) = torch.autograd.grad(F.dropout(input, 0.5, training).square().sum(), [input])
+        assert gradient.stride() == x.stride(), device
+
+
+def test_dropout_backward_takes_both_layouts():
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    for given in (x, x.contiguous(), x[:, :1].expand_as(x), (100 * x).int()):
+        check_call(torch.ops.aten.native_dropout_backward, (given, x > 0, 2.0))
 
 
 def test_rrelu():

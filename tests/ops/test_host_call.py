@@ -254,3 +254,14 @@ def test_nothing_to_compute():
         check_call(lambda x: torch.linalg.inv_ex(x).inverse, (torch.zeros(shape),))
         check_call(torch.linalg.svdvals, (torch.zeros(shape),))
         check_call(lambda x: torch.linalg.cholesky_ex(x).L, (torch.zeros(shape),))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
+def test_results_of_views_are_laid_out_as_on_cpu(dtype):
+    """What has gaps or repeats keeps the order of its dimensions, whatever its dtype."""
+    x = (3 * torch.randn(4, 3, 6)).to(dtype)
+    for view in (
+        lambda x: x.permute(2, 0, 1)[::2],
+        lambda x: x.transpose(0, 2)[:, :1].expand(6, 5, 4),
+    ):
+        check_call(lambda x, view=view: torch.special.airy_ai(view(x)), (x,))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check_errors, check_sample, check_variants, ops, pairs, samples
+import torch.nn.functional as F
+from harness import check_call, check_errors, check_sample, check_variants, ops, pairs, samples
 
 OPS = ops(
     "nn.functional.binary_cross_entropy",
@@ -38,3 +39,8 @@ def test_variants(op, dtype):
 @pytest.mark.parametrize("op", [op for op in OPS if op.error_inputs_func], ids=lambda op: op.name)
 def test_errors(op):
     check_errors(op)
+
+
+def test_binary_cross_entropy_is_laid_out_as_its_input():
+    probability, target = torch.rand(3, 4).t(), torch.rand(3, 4).t()
+    check_call(lambda p, t: F.binary_cross_entropy(p, t, reduction="none"), (probability, target))

@@ -33,7 +33,8 @@ LESS_ACCURATE: list[tuple[str, str, str, str]] = [
 # Operators with errors about numbers in tensors: the read of their result raises.
 ABOUT_VALUES = {"multinomial"}
 
-# Operators whose results are drawn: their dtypes, sizes and strides are compared, not their values.
+# Operators whose results are drawn: their dtypes, sizes and strides are compared, and their values
+# where a sample turns that off.
 DRAWN = {
     "bernoulli",
     "cauchy",

@@ -24,6 +24,7 @@ from runs import (
 )
 from selection import SAMPLE_OF, take
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import (
     BinaryUfuncInfo,
     OpInfo,
@@ -81,7 +82,7 @@ def forward(op: OpInfo, function, sample: SampleInput) -> Run:
         with torch.no_grad():
             return sample.output_process_fn_grad(function(*args, **kwargs))
 
-    return Run(call, describe(sample), values=has_values(op))
+    return Run(call, describe(sample), values=has_values(op, sample))
 
 
 def accuracy_of(op: OpInfo, dtype: torch.dtype) -> torch.dtype:
@@ -123,13 +124,22 @@ def test_method(op, dtype):
     )
 
 
+def with_gaps(tree):
+    """The same numbers, where no two are neighbours."""
+
+    def lay(leaf):
+        strided = isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided
+        return noncontiguous_like(leaf) if strided else leaf
+
+    return tree_map(lay, tree)
+
+
 @pytest.mark.parametrize("op, dtype", cases("noncontiguous"))
 def test_noncontiguous(op, dtype):
     runs = []
     for sample in samples(op, dtype, 3):
-        runs.append(forward(op, op.op, sample.noncontiguous()))
-        turned = sample.transform(lambda leaf: transposed(leaf))
-        runs.append(forward(op, op.op, turned))
+        for lay in (with_gaps, transposed):
+            runs.append(forward(op, op.op, sample.transform(lay)))
     compare(runs, accuracy_of(op, dtype))
 
 
@@ -162,7 +172,7 @@ def test_inplace(op, dtype):
             assert result is args[0], "an in-place operator returns its input"
             return args[0]
 
-        return Run(call, describe(sample), values=has_values(op))
+        return Run(call, describe(sample), values=has_values(op, sample))
 
     compare([run(sample) for sample in samples(op, dtype, 3)], accuracy_of(op, dtype))
 
@@ -178,7 +188,7 @@ def test_out(op, dtype):
                 op(*args, out=target, **kwargs)
             return target
 
-        return Run(call, describe(sample), values=has_values(op))
+        return Run(call, describe(sample), values=has_values(op, sample))
 
     blanks = (
         lambda t: torch.full_like(t, 1),
@@ -212,7 +222,7 @@ def test_backward(op, dtype):
                 return []
             return torch.autograd.grad(outputs, inputs, cotangents(outputs), allow_unused=True)
 
-        return Run(call, describe(sample), values=has_values(op), strides=False)
+        return Run(call, describe(sample), values=has_values(op, sample), strides=False)
 
     assert differentiable(op, dtype)
     compare([run(sample) for sample in samples(op, dtype, 5, grad=True)], accuracy_of(op, dtype))
@@ -244,7 +254,7 @@ def test_double_backward(op, dtype):
                 again, [*inputs, *given], cotangents(again), allow_unused=True
             )
 
-        return Run(call, describe(sample), values=has_values(op), strides=False)
+        return Run(call, describe(sample), values=has_values(op, sample), strides=False)
 
     compare([run(sample) for sample in samples(op, dtype, 3, grad=True)], accuracy_of(op, dtype))
 

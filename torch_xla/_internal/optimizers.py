@@ -11,8 +11,8 @@ read back would cut each step in two.
 State that a failed step made, and that nothing was there before, was never computed: SGD's momentum
 buffers begin as the first gradients. It begins anew in the next step.
 
-`SparseAdam` makes what it adds by `Tensor.new`, which knows only the devices that had sparse tensors
-when it was written; here it makes sparse tensors on xla too.
+`SparseAdam` makes what it adds by `Tensor.new`, which knows only the devices that had sparse
+tensors when it was written; here it makes sparse tensors on xla too.
 """
 
 from __future__ import annotations
