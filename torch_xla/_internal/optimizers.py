@@ -6,7 +6,8 @@ torch keeps in functions. With xla in them a plain `torch.optim.AdamW(model.para
 foreach form, as on CUDA: a step is traced in some ten calls instead of some ten for each parameter.
 State stays as on CPU: the count of steps is a CPU tensor unless one asks for `fused` or
 `capturable`, also when a state is loaded that was put onto the device as a whole: counts that are
-read back would cut each step in two.
+read back would cut each step in two. In SPMD mode a state that is loaded lies as its parameter
+does, as one that the optimizer makes: else it would stay whole on each device from then on.
 
 State that a failed step made, and that nothing was there before, was never computed: SGD's momentum
 buffers begin as the first gradients. It begins anew in the next step.
@@ -56,7 +57,7 @@ def register() -> None:
         (_capturable, _capturable_and_xla),
     ):
         _replace(original, replacement)
-    _keep_counts_on_the_host()
+    _place_loaded_state()
     _make_sparse_tensors_by_new()
     register_optimizer_step_pre_hook(_drop_lost_state)
 
@@ -86,7 +87,7 @@ def _drop_lost_state(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         )
 
 
-def _keep_counts_on_the_host() -> None:
+def _place_loaded_state() -> None:
     original = Optimizer._process_value_according_to_param_policy
 
     @functools.wraps(original)
@@ -98,13 +99,29 @@ def _keep_counts_on_the_host() -> None:
         key: Any = None,
     ) -> torch.Tensor:
         value = original(param, value, param_id, param_groups, key)
-        if key != "step" or not torch.is_tensor(value) or value.device.type != "xla":
+        if not torch.is_tensor(value) or value.device.type != "xla":
             return value
+        if key != "step":
+            return _lying_as(param, value)
         group = next((group for group in param_groups if param_id in group["params"]), {})
         on_device = group.get("fused") or group.get("capturable")
         return value if on_device else value.cpu()
 
     Optimizer._process_value_according_to_param_policy = staticmethod(process)
+
+
+def _lying_as(param: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A state that is cut as its parameter, unless somebody cut it already."""
+    if not _XLAC._xla_is_spmd() or param.device.type != "xla" or value.shape != param.shape:
+        return value
+    wanted, now = _XLAC._xla_get_sharding(param), _XLAC._xla_get_sharding(value)
+    if wanted is None or wanted.is_replicated or wanted.is_manual:
+        return value
+    if now is None:
+        _XLAC._xla_mark_sharding(value, wanted)  # its parts go to their devices, and no more
+    elif now.is_replicated:
+        value = _XLAC._xla_constrain_sharding(value, wanted)
+    return value
 
 
 def _make_sparse_tensors_by_new() -> None:
