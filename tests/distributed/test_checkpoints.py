@@ -205,6 +205,12 @@ def test_bad_arguments(tmp_path) -> None:
         CheckpointManager(tmp_path, 0, chkpt_on_preemption=False)
     with pytest.raises(ValueError, match="max_to_keep"):
         CheckpointManager(tmp_path, 1, max_to_keep=-1, chkpt_on_preemption=False)
+    manager = CheckpointManager(tmp_path, 1, chkpt_on_preemption=False)
+    for step in (-1, 1.0, "1", None):
+        for save in (manager.save, manager.save_async):
+            with pytest.raises(ValueError, match="a step is a whole number"):
+                save(step, {"a": 1}, force=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_keeps_what_was_written_last(tmp_path) -> None:

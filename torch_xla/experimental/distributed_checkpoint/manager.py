@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import queue
 import shutil
@@ -92,7 +93,12 @@ class CheckpointManager:
             self._publish_complete()
 
     def should_save(self, step: int) -> bool:
-        """Whether `save(step, ...)` writes: at each interval, and when told to give way."""
+        """Whether `save(step, ...)` writes: at each interval, and when told to give way.
+
+        Raises:
+            ValueError: `step` is no whole number from 0 on.
+        """
+        step = _number_of_step(step)
         return step % self._interval == 0 or self._preempted()
 
     def save(self, step: int, state_dict: Mapping[str, Any], force: bool = False) -> bool:
@@ -107,8 +113,10 @@ class CheckpointManager:
             Whether it was saved.
 
         Raises:
+            ValueError: `step` is no whole number from 0 on.
             RuntimeError: it could not be written, or an asynchronous one before it.
         """
+        step = _number_of_step(step)
         if not (force or self.should_save(step)):
             return False
         self.join()
@@ -121,6 +129,7 @@ class CheckpointManager:
         Blocks while more checkpoints than `async_queue_size` wait. Errors of writing come with the
         next save or `join()`.
         """
+        step = _number_of_step(step)
         if not (force or self.should_save(step)):
             return False
         self._raise_errors()
@@ -279,6 +288,17 @@ class CheckpointManager:
         if self._on_preemption:
             _listen()
         return self._on_preemption and _notice.is_set()
+
+
+def _number_of_step(step: Any) -> int:
+    """What names a folder that is found again."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"CheckpointManager: a step is a whole number from 0 on, got {step!r}")
+    return number
 
 
 # One a process: whichever managers there are, all hear of it.
