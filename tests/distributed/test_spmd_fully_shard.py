@@ -240,6 +240,24 @@ def test_beside_tensor_parallelism():
         torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_what_tensor_parallelism_cut_moves_before_the_first_step(metrics):
+    mesh = init_device_mesh("xla", (2, 4), mesh_dim_names=("dp", "tp"))
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    model = Net()
+    for block in model.blocks:
+        fully_shard(parallelize_module(block, mesh["tp"], plan), mesh=mesh["dp"])
+    fully_shard(model, mesh=mesh["dp"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    metrics.clear_all()
+    for _ in range(3):
+        x = on_rows(torch.randn(16, 16), xs.convert_to_xla_mesh(mesh), "dp")
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch_xla.sync()
+    assert metrics.metric_data("CompileTime")[0] == 1
+
+
 def test_placements_of_parameters():
     model = fully_shard(
         Net(), mesh=row(), shard_placement_fn=lambda p: Shard(p.dim() - 1) if p.dim() > 1 else None

@@ -156,6 +156,13 @@ class _Slot:
         module, name = self.places[0]
         return module._parameters[name]
 
+    def lies_otherwise(self) -> bool:
+        """Whether devices hold other parts of the parameter than they are to."""
+        if self.parameter().device.type != "xla":
+            return False
+        now = _XLAC._xla_get_sharding(self.parameter())
+        return now is not None and now != self.cut
+
     def put(self, tensor: torch.Tensor) -> None:
         for module, name in self.places:
             module._parameters[name] = tensor
@@ -235,7 +242,11 @@ class _Unit:
                         places.setdefault(parameter, []).append((owner, name))
         for parameter, where in places.items():
             self.slots.append(self._slot(parameter, where, placement_fn))
+        # Those that lie otherwise move here: the first step would be a program of its own.
+        moving = [slot.parameter() for slot in self.slots if slot.lies_otherwise()]
         self.place()
+        if moving and not _XLAC._xla_is_dry_run():
+            _XLAC._xla_sync_multi(moving, wait=False)
 
     def _slot(
         self,
