@@ -278,6 +278,11 @@ Value Builder::convert(Value x, ElementType type) {
     if (is_pred(type)) return ne(x, zeros_like(x));
     if (!is_complex(type)) return convert(real(x), type);
   }
+  if (is_pred(from) && is_float(type)) {
+    // XLA takes a factor that it sees converted for a choice, and NaN * false for 0.
+    return select(x, constant(type, x.dims(), 1), constant(type, x.dims(), 0));
+  }
+  if (is_pred(from) && is_complex(type)) return convert(convert(x, real_type(type)), type);
   return write(kName, {x}, intern(with_element(x.type(), type)));
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pytest
 import torch
@@ -152,6 +153,20 @@ def test_sums_of_bools():
     x = torch.ones(3, dtype=torch.bool, device=DEVICE)
     assert (x + torch.ones_like(x)).tolist() == [True] * 3
     assert (x * torch.ones_like(x)).tolist() == [True] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+def test_what_a_mask_leaves_out_is_still_nan(dtype):
+    """XLA takes a product with a converted bool for a choice, where NaN and infinity vanish."""
+    x = torch.tensor([math.nan, math.inf, -math.inf, 2.0]).to(dtype)
+    mask = torch.tensor([False, False, True, True])
+    masks = (mask, ~mask, mask.expand(3, 4), x.real > 0)
+    for mask in masks:
+        check_call(lambda x, m: x * m, (x, mask))
+        check_call(lambda x, m: x * m.to(x.dtype), (x, mask))
+        check_call(lambda x, m: (x * m).sum(), (x, mask))
+    check_call(lambda x: x * (x.real > 1), (x,))
+    check_call(lambda x, m: torch.dot(x, m.to(x.dtype)), (x, masks[0]))
 
 
 def test_bools_are_not_divided():

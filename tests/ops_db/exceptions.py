@@ -4,12 +4,6 @@ from __future__ import annotations
 
 # Cases that are passed over: name of the entry (a pattern), dtypes and variants ("*": all), reason.
 PASSED_OVER: list[tuple[str, str, str, str]] = [
-    (
-        "renorm",
-        "complex64",
-        "backward double_backward",
-        "the gradient of the infinity norm of complex numbers is NaN on CPU, and a number here",
-    ),
     ("jiterator_*", "*", "*", "CUDA source code, which CPU cannot run either"),
     ("equal", "*", "out", "its result is a bool, not a tensor"),
 ]
