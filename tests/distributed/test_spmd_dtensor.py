@@ -86,6 +86,29 @@ def test_by_default_whole():
         xs.xla_distribute_tensor(t)
 
 
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty", "full", "rand", "randn"])
+def test_made_where_they_lie(name):
+    size, value = (8, 6), (2.5,) if name == "full" else ()
+    make, of_plain = getattr(torch.distributed.tensor, name), getattr(torch, name)
+    cut = make(
+        size,
+        *value,
+        device_mesh=mesh_2d(),
+        placements=[Shard(1), Shard(0)],
+        dtype=torch.bfloat16,
+        requires_grad=True,
+    )
+    assert spec_of(cut) == str(xs.convert_to_xla_mesh(mesh_2d()).get_op_sharding((1, 0)))
+    assert cut.shape == size and cut.dtype == torch.bfloat16 and cut.requires_grad and cut.is_leaf
+    if name in ("zeros", "ones", "full"):
+        assert torch.equal(cut.detach().cpu(), of_plain(size, *value, dtype=torch.bfloat16))
+    elif name != "empty":
+        assert cut.detach().cpu().unique().numel() > 16
+    assert spec_of(make(size, *value, device_mesh=mesh_2d())) == "{replicated}"
+    with pytest.raises(ValueError, match="1 placements for a mesh of 2 axes"):
+        make(size, *value, device_mesh=mesh_2d(), placements=[Shard(0)])
+
+
 def test_redistribute():
     t = torch.arange(64.0).reshape(8, 8)
     cut = distribute_tensor(t, mesh_2d(), [Shard(0), Replicate()])
