@@ -222,6 +222,23 @@ def test_copies_along_a_second_axis():
     check_like_plain(net, model)
 
 
+@pytest.mark.parametrize(
+    "mesh, parts",
+    [
+        (None, 8),
+        (xs.Mesh(range(8), (4, 2), ("fsdp", "model")), 4),
+        (xs.Mesh(range(8), (4, 2), ("copies", "rows")), 2),
+    ],
+)
+def test_without_a_mesh(mesh, parts):
+    xs.set_global_mesh(mesh)
+    try:
+        weight = fully_shard(nn.Linear(16, 16)).weight
+    finally:
+        xs.set_global_mesh(None)
+    assert xs.wrap_as_sharded_tensor(weight).local_shards[0].data.shape == (16 // parts, 16)
+
+
 def test_beside_tensor_parallelism():
     mesh = init_device_mesh("xla", (2, 4), mesh_dim_names=("dp", "tp"))
     net = Net()

@@ -19,7 +19,7 @@ def register() -> None:
     """Sets what happens after modules of torch.distributed are imported."""
     dynamo.after_import(
         {
-            "torch.distributed.tensor._api": _take_local_for_whole,
+            "torch.distributed.tensor._api": _make_over_xla,
             "torch.distributed.fsdp._fully_shard._fully_shard": _shard_over_xla,
             "torch.distributed.device_mesh": _slice_over_xla,
             "torch.distributed.tensor.experimental._context_parallel._attention": (
@@ -27,6 +27,34 @@ def register() -> None:
             ),
         }
     )
+
+
+def _make_over_xla(module: ModuleType) -> None:
+    _take_local_for_whole(module)
+    _fill_over_xla(module)
+
+
+def _fill_over_xla(module: ModuleType) -> None:
+    """`torch.distributed.tensor.zeros`, `ones`, `empty`, `full`, `rand` and `randn`."""
+    of_torch = module._dtensor_init_helper
+
+    @functools.wraps(of_torch)
+    def fill(
+        operator: Any,
+        size: torch.Size,
+        device_mesh: Any = None,
+        placements: Any = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        if getattr(device_mesh, "device_type", None) != "xla":
+            return of_torch(operator, size, device_mesh, placements, **options)
+        from torch_xla.distributed.spmd import api
+
+        value = (options.pop("fill_value", 0),) if operator is torch.full else ()
+        tensor = operator(size, *value, device="xla", **options)
+        return api.xla_distribute_tensor(tensor, device_mesh, placements)
+
+    module._dtensor_init_helper = fill
 
 
 def _take_local_for_whole(module: ModuleType) -> None:
@@ -71,14 +99,18 @@ def _shard_over_xla(module: ModuleType) -> None:
 
 
 def _default_mesh() -> Any:
-    """In SPMD mode the global mesh, else all devices in a row."""
+    """In SPMD mode the global mesh, of that its axis 'fsdp' if it has one; else all devices in a
+    row."""
     from torch_xla import runtime
 
     if not runtime.is_spmd():
         return None
     from torch_xla.distributed.spmd import mesh
 
-    return mesh.get_global_mesh() or mesh.get_1d_mesh("fsdp")
+    whole = mesh.get_global_mesh()
+    if whole is None:
+        return mesh.get_1d_mesh("fsdp")
+    return whole if whole.get_axis_name_idx("fsdp") is None else whole["fsdp"]
 
 
 def _slice_over_xla(module: ModuleType) -> None:
