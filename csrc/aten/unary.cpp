@@ -242,7 +242,11 @@ at::Tensor angle(const at::Tensor& self) {
     return real_result(kAngle, self.to(c10::get_default_dtype_as_scalartype()),
                        c10::get_default_dtype_as_scalartype());
   }
-  return real_result(kAngle, self, c10::toRealValueType(dtype));
+  // That of complex numbers is row-major, as CPU makes it.
+  if (at::isComplexType(dtype)) {
+    return real_result(kAngle, self.contiguous(), c10::toRealValueType(dtype));
+  }
+  return real_result(kAngle, self, dtype);
 }
 
 // --- predicates, logic, bits ---

@@ -55,7 +55,8 @@ def arguments(op: OpInfo, sample: SampleInput, device) -> tuple[tuple, dict]:
         key: None if isinstance(value, torch.Generator) else moved(value)
         for key, value in sample.kwargs.items()
     }
-    if op.name in FACTORIES:
+    from_nothing = not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(args))
+    if op.name in FACTORIES and from_nothing:
         kwargs.setdefault("device", torch.device(device))
     return args, kwargs
 
