@@ -283,18 +283,28 @@ const PointwiseOp kGt{"aten::gt", [](Args x) { return x.b.gt(x[0], x[1]); }};
 const PointwiseOp kGe{"aten::ge", [](Args x) { return x.b.ge(x[0], x[1]); }};
 const PointwiseOp kAtan2{"aten::atan2", [](Args x) { return x.b.atan2(x[0], x[1]); }};
 
+// What is compared has `common`'s precision before it is compared, numbers too: 0.7 is bf16's.
+Value compared(const at::Tensor& tensor, ElementType common) {
+  return convert(value_of(tensor), common);
+}
+Value compared(const c10::Scalar& number, ElementType common) {
+  return lazy::scalar(number, common);
+}
+
 // `other`: a tensor, or a number.
 template <class Meta, class Other, const PointwiseOp& op, Domain domain>
 struct Comparison {
   static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const Other& other) {
     const ElementType common = common_type(it);
     check_domain(op.name, domain, it.common_dtype());
-    return internal::numeric_node(op, common, it.output_shape(), self, other);
+    return pointwise(op, {compared(self, common), compared(other, common)}, common,
+                     it.output_shape());
   }
   static at::Tensor functional(const at::Tensor& self, const Other& other) {
     if (plain_float(self) && internal::is_plain(self, other)) {
       const ShapeRef shape{ElementType::kPred, span_of(self.sizes())};
-      return lazy::make(internal::numeric_node(op, element_type(self), shape, self, other),
+      const ElementType common = element_type(self);
+      return lazy::make(pointwise(op, {value_of(self), compared(other, common)}, common, shape),
                         at::kBool, self.device());
     }
     return structured_functional<Meta, &compute>(self, other);

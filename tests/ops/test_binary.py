@@ -88,6 +88,18 @@ def test_edges():
         check_call(lambda x, e=exponent: e**x, (x,))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("number", [0.7, -10000, 257, 2049, torch.tensor(0.1)], ids=str)
+def test_16_bit_floats_are_compared_with_what_a_number_is_to_them(number, dtype):
+    values = torch.full((3, 2), float(number), dtype=dtype)
+    others = [number, number.to(DEVICE)] if isinstance(number, torch.Tensor) else [number]
+    for compare in (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge):
+        expected = compare(values, number)
+        for other in others:
+            assert torch.equal(compare(values.to(DEVICE), other).cpu(), expected)
+            assert torch.equal(compare(values.to(DEVICE).t(), other).cpu(), expected.t())
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
 def test_16_bit_floats_round_before_the_division_does(mode, dtype):
