@@ -537,6 +537,13 @@ bool fails_by_value(const OperatorName& name) {
   return names->contains(text_of(name).substr(sizeof("aten::") - 1));
 }
 
+// Dimensions from the one that varies fastest on.
+Dims row_major(size_t rank) {
+  Dims order;
+  for (auto d = static_cast<int64_t>(rank); d-- > 0;) order.push_back(d);
+  return order;
+}
+
 ir::Results lower_call(Lowering& l, const Node& n, bool reports) {
   stablehlo::CustomCallOptions options;
   std::string where = ir::describe(n.location());
@@ -553,6 +560,13 @@ ir::Results lower_call(Lowering& l, const Node& n, bool reports) {
   std::vector<stablehlo::TensorType> results;
   for (size_t i = 0; i < n.num_outputs(); ++i) {
     results.push_back({n.output(i).type, Dims(n.output(i).dims)});
+  }
+  // Of several results XLA for CPU chooses the layouts, for those who read them, unless it is told.
+  if (l.num_operands() > 0) {
+    for (const auto& operand : l.operands()) {
+      options.operand_layouts.push_back(row_major(operand.type().dims.size()));
+    }
+    for (const auto& type : results) options.result_layouts.push_back(row_major(type.dims.size()));
   }
   return l->custom_call(kTarget, l.operands(), results, options);
 }
