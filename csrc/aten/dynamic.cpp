@@ -161,6 +161,13 @@ const Op kCoordinate{"aten::nonzero", [](Lowering& l, const Node& n) -> Results 
                                          ElementType::kS64);
                      }};
 
+// The first size of what positions are found in: that of the whole where rows are cut off, so that
+// there is no program for each number of them.
+int64_t rows_of(const at::Tensor& tensor) {
+  const auto rows = lazy::trimmed(value_of(tensor));
+  return rows && rows->dim == 0 ? rows->bound() : tensor.size(0);
+}
+
 }  // namespace
 
 Kept kept_by(const at::Tensor& tensor, const char* op) {
@@ -169,7 +176,12 @@ Kept kept_by(const at::Tensor& tensor, const char* op) {
     kept = *std::move(known);
     note_decision();
   } else {
-    ir::NodePtr node = positions_node(value_of(tensor));
+    // Rows that are cut off keep nothing; the positions before are the same in the whole.
+    Value value = value_of(tensor);
+    if (const auto rows = lazy::trimmed(value); rows && rows->dim == 0) {
+      value = lazy::filled(*rows, Neutral::kZero);
+    }
+    ir::NodePtr node = positions_node(value);
     // A tensor, so that the positions are a result of the program that is waited for.
     const at::Tensor all = lazy::make(Value(node, 0), tensor.device());
     kept.size = wait_for_numbers(Value(std::move(node), 1), tensor.device(), op)[0];
@@ -177,8 +189,9 @@ Kept kept_by(const at::Tensor& tensor, const char* op) {
     kept.count = count_value(kept.size);
     Remembered::keep(value_of(tensor), kept);
   }
-  const int64_t bound = lazy::bound_for(kept.size, tensor.numel());
-  if (bound < tensor.numel()) {
+  const int64_t positions = kept.flat.dims()[0];
+  const int64_t bound = lazy::bound_for(kept.size, positions);
+  if (bound < positions) {
     kept.flat = Node::make(kFirst, {kept.flat}, {}, ShapeRef{ElementType::kS32, {&bound, 1}});
   }
   return kept;
@@ -196,7 +209,8 @@ std::vector<at::Tensor> coordinates_of(const at::Tensor& tensor, const char* op)
   int64_t span = tensor.numel();
   for (int64_t size : tensor.sizes()) {
     span /= size;
-    const Value whole = Node::make(kCoordinate, {kept.flat}, Attributes::of(span, size),
+    const Value whole = Node::make(kCoordinate, {kept.flat},
+                                   Attributes::of(span, result.empty() ? rows_of(tensor) : size),
                                    ShapeRef{ElementType::kS64, kept.flat.dims()});
     result.push_back(lazy::make(kept.trimmed(whole), at::kLong, tensor.device()));
   }
@@ -217,7 +231,9 @@ at::Tensor nonzero(const at::Tensor& self) {
   const at::Tensor result = lazy::allocate_strided(sizes, strides, at::kLong, self.device());
   if (result.numel() == 0) return result;
   const std::array<int64_t, 2> all{kept.flat.dims()[0], rank};
-  const Value rows = Node::make(kCoordinates, {kept.flat}, Attributes::of(span_of(self.sizes())),
+  at::DimVector within(self.sizes());
+  if (rank > 0) within[0] = rows_of(self);
+  const Value rows = Node::make(kCoordinates, {kept.flat}, Attributes::of(span_of(within)),
                                 ShapeRef{ElementType::kS64, all});
   lazy::write(result, kept.trimmed(rows));
   return result;
@@ -239,7 +255,11 @@ at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
     return lazy::allocate({0}, self.scalar_type(), self.device());
   }
   const Kept kept = kept_by(mask.sizes() == sizes ? mask : mask.expand(sizes), "masked_select");
-  const Value selected = Node::make(kSelected, {broadcast_to(value_of(self), sizes), kept.flat}, {},
+  Value elements = value_of(self);
+  const auto rows = lazy::trimmed(elements);
+  elements =
+      rows && rows->dim == 0 && self.sizes() == sizes ? rows->whole : broadcast_to(elements, sizes);
+  const Value selected = Node::make(kSelected, {elements, kept.flat}, {},
                                     ShapeRef{element_type(self), kept.flat.dims()});
   return lazy::make(kept.trimmed(selected), self.scalar_type(), self.device());
 }

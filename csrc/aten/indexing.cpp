@@ -175,6 +175,21 @@ Value checked_along(const char* op, const at::Tensor& tensor, int64_t dim, int64
   return checked_index(index, -size, size, op, CheckError::kIndex);
 }
 
+// Negative positions counted from the end of what counts. Operands: positions, size.
+const Op kFromEnd{"aten::index", [](Lowering& l, const Node&) -> Results {
+                    const XlaValue index = l->convert(l.operand(0), ElementType::kS64);
+                    const XlaValue size = l->broadcast_to(l.operand(1), index.dims());
+                    return l->select(l->lt(index, l->zeros_like(index)), l->add(index, size),
+                                     index);
+                  }};
+
+// Positions along a trimmed dim as positions in the whole.
+Value from_end(const Value& index, const Value& size) {
+  const Value& all = lazy::computed(index);
+  return lazy::with_computed(
+      index, Node::make(kFromEnd, {all, size}, {}, ShapeRef{ElementType::kS64, all.dims()}));
+}
+
 void add_indices(c10::SmallVector<Value, 4>& operands, const char* op, const at::Tensor& self,
                  const Plan& plan) {
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
@@ -206,6 +221,14 @@ Value index_node(const at::Tensor& self, const Plan& plan) {
   if (plan.dims.empty()) return value_of(self);
   c10::SmallVector<Value, 4> operands{value_of(self)};
   add_indices(operands, kIndex.name, self, plan);
+  if (const auto rows = lazy::trimmed(operands[0])) [[unlikely]] {
+    const auto indexed = std::find(plan.dims.begin(), plan.dims.end(), rows->dim);
+    if (indexed != plan.dims.end()) {
+      Value& index = operands[1 + static_cast<size_t>(indexed - plan.dims.begin())];
+      index = from_end(index, rows->count);
+      operands[0] = rows->whole;
+    }
+  }
   if (any_trimmed(operands)) [[unlikely]] {
     if (Value value = index_of_some(self, plan, operands)) return value;
   }
@@ -296,17 +319,6 @@ at::Tensor lone_mask(const at::Tensor& self, const IndexList& indices, const at:
   return mask;
 }
 
-// An index whose positions behind the size are where nothing is. Operands: index, size.
-// Attributes: dim, what is out of range.
-const Op kOnlySome{"aten::index_put", [](Lowering& l, const Node& n) -> Results {
-                     auto attributes = n.attributes();
-                     const int64_t dim = attributes.integer();
-                     const XlaValue index = l.operand(0), count = l.operand(1);
-                     const XlaValue place = l->iota(count.element_type(), index.dims(), dim);
-                     return l->select(l->lt(place, l->broadcast_to(count, index.dims())), index,
-                                      l->full_like(index, attributes.integer()));
-                   }};
-
 // Where some of the indices are trimmed; empty when the others, or the values, do not fit their
 // wholes. Operands: self, values, indices.
 Value put_at_some(const at::Tensor& self, const Plan& plan, Combine combine,
@@ -321,8 +333,8 @@ Value put_at_some(const at::Tensor& self, const Plan& plan, Combine combine,
   std::vector<Value> all{operands[0], values};
   all.insert(all.end(), wholes->operands.begin(), wholes->operands.end());
   const Value first = broadcast_to(all[2], {wholes->dims.data(), wholes->dims.size()});
-  all[2] = Node::make(kOnlySome, {first, wholes->count},
-                      Attributes::of(wholes->dim, self.size(plan.dims[0])), first.shape());
+  all[2] =
+      lazy::filled_with({first, wholes->count, wholes->dim, wholes->size}, self.size(plan.dims[0]));
   Dims dims = plan.sizes;
   dims[static_cast<size_t>(dim)] = bound;
   const ShapeRef shape{element_type(self), span_of(self.sizes())};
@@ -566,6 +578,21 @@ const Op kIndexRows{
     },
     /*updates=*/true};
 
+Value index_rows(ShapeRef output, const at::Tensor& self, int64_t dim, Value rows,
+                 const at::Tensor& source, Combine combine, Value factor = {}) {
+  Value values = value_of(source);
+  if (source.dim() > 0 && self.dim() > 0) {
+    if (auto wholes = whole_positions(rows, self.size(dim), values, dim)) {
+      rows = std::move(wholes->positions);
+      values = std::move(wholes->source);
+    }
+  }
+  c10::SmallVector<Value, 4> operands{value_of(self), std::move(rows), std::move(values)};
+  if (factor) operands.push_back(std::move(factor));
+  return Node::make(kIndexRows, std::span<const Value>(operands.data(), operands.size()),
+                    Attributes::of(dim, combine), std::span(&output, 1));
+}
+
 Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& self, int64_t dim,
                 const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {
   dim = wrap(dim, self);
@@ -577,14 +604,9 @@ Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& 
   }
   const Value rows = rows_of(kIndexRows.name, self, dim, index, false,
                              self.dim() > 1 ? CheckError::kRuntime : CheckError::kIndex);
-  const Attributes attributes = Attributes::of(dim, Combine::kAdd);
-  if (alpha.equal(1)) {
-    return Node::make(kIndexRows, {value_of(self), rows, value_of(source)}, attributes,
-                      it.output_shape());
-  }
-  const Value factor = lazy::scalar(alpha, stablehlo::opmath_type(element_type(self)));
-  return Node::make(kIndexRows, {value_of(self), rows, value_of(source), factor}, attributes,
-                    it.output_shape());
+  if (alpha.equal(1)) return index_rows(it.output_shape(), self, dim, rows, source, Combine::kAdd);
+  return index_rows(it.output_shape(), self, dim, rows, source, Combine::kAdd,
+                    lazy::scalar(alpha, stablehlo::opmath_type(element_type(self))));
 }
 
 Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor& self, int64_t dim,
@@ -596,8 +618,7 @@ Value index_copy(Infer<at::meta::structured_index_copy, 1>& it, const at::Tensor
     return value_of(self);
   }
   const Value rows = rows_of("aten::index_copy", self, dim, index);
-  return Node::make(kIndexRows, {value_of(self), rows, value_of(source)},
-                    Attributes::of(dim, Combine::kSet), it.output_shape());
+  return index_rows(it.output_shape(), self, dim, rows, source, Combine::kSet);
 }
 
 // The rows to fill as a mask, so that the fill itself is elementwise.
@@ -631,7 +652,10 @@ at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index,
     check_empty_row(self, dim);
     return self;
   }
-  const Value rows = rows_of(kIndexFill.name, self, dim, index, true);
+  Value rows = rows_of(kIndexFill.name, self, dim, index, true);
+  if (const auto some = lazy::trimmed(rows); some && self.dim() > 0) {
+    rows = lazy::filled_with(*some, self.size(dim));
+  }
   if (overlaps && self.dim() > 0 && self.stride(dim) == 0) {  // all rows are one
     lazy::write(self, broadcast_to(convert(number, element_type(self)), self.sizes()));
     return self;
@@ -682,10 +706,17 @@ at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
   TORCH_CHECK_INDEX(self.numel() != 0 || index.numel() == 0,
                     "take(): tried to take from an empty tensor");
   const Value positions = flat_positions(kTake.name, self, index);
-  const ShapeRef shape{element_type(self), span_of(index.sizes())};
-  const Value result = index.numel() == 0
-                           ? lazy::full(0, shape.type, shape.dims)
-                           : Value(Node::make(kTake, {value_of(self), positions}, {}, shape));
+  const auto taken = [&](const Value& at) -> Value {
+    return Node::make(kTake, {value_of(self), at}, {}, ShapeRef{element_type(self), at.dims()});
+  };
+  Value result;
+  if (const auto some = lazy::trimmed(positions); some && self.numel() > 0) {
+    result = lazy::with_computed(positions, taken(some->whole));
+  } else if (index.numel() == 0) {
+    result = lazy::full(0, element_type(self), span_of(index.sizes()));
+  } else {
+    result = taken(positions);
+  }
   return lazy::make(result, self.scalar_type(), self.device());
 }
 
@@ -720,8 +751,14 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
                     "put_(): Tried to put elements into an empty tensor");
   at::assert_no_internal_overlap(self);
   if (index.numel() == 0) return self;
-  const Value positions = flat_positions(kPut.name, self, index);
-  lazy::write(self, Value(Node::make(kPut, {value_of(self), positions, value_of(source)},
+  Value positions = flat_positions(kPut.name, self, index), values = value_of(source);
+  if (index.dim() == 1 && source.dim() == 1) {
+    if (auto wholes = whole_positions(positions, self.numel(), values, 0)) {
+      positions = std::move(wholes->positions);
+      values = std::move(wholes->source);
+    }
+  }
+  lazy::write(self, Value(Node::make(kPut, {value_of(self), positions, values},
                                      Attributes::of(accumulate ? Combine::kAdd : Combine::kSet),
                                      ShapeRef{element_type(self), span_of(self.sizes())})));
   return self;

@@ -103,6 +103,16 @@ std::optional<Wholes> wholes_of(std::span<const Value> operands, std::span<const
   return result;
 }
 
+std::optional<WholePositions> whole_positions(const Value& positions, int64_t size,
+                                              const Value& source, int64_t source_dim) {
+  const auto some = lazy::trimmed(positions);
+  if (!some) return std::nullopt;
+  const auto rank = static_cast<int64_t>(source.dims().size());
+  Value whole = whole_operand(source, rank, source_dim, some->size, some->bound());
+  if (!whole) return std::nullopt;
+  return WholePositions{lazy::filled_with(*some, size), std::move(whole)};
+}
+
 std::optional<ReducedWhole> reduced_whole(const Value& operand, const Dims& dims,
                                           std::span<const int64_t> output, Neutral neutral) {
   auto cut = lazy::trimmed(operand);

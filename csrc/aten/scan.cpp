@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "aten/reduction.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -51,8 +52,13 @@ Value cumulate(Infer<Meta, 1>& it, const at::Tensor& self, int64_t dim,
   TORCH_CHECK_NOT_IMPLEMENTED(it.output_type() != ElementType::kPred || is_its_own_scan(self), '"',
                               std::string_view(op.name).substr(sizeof("aten::") - 1),
                               "_out_cpu\" not implemented for 'Bool'");
-  return Node::make(op, {value_of(self)}, Attributes::of(at::maybe_wrap_dim(dim, self.dim())),
-                    it.output_shape());
+  const Value operand = value_of(self);
+  const Attributes along = Attributes::of(at::maybe_wrap_dim(dim, self.dim()));
+  if (const auto cut = lazy::trimmed(operand)) {  // no element depends on one behind it
+    return lazy::with_computed(operand, Node::make(op, {cut->whole}, along,
+                                                   ShapeRef{it.output_type(), cut->whole.dims()}));
+  }
+  return Node::make(op, {operand}, along, it.output_shape());
 }
 
 // --- any other associative operation ---

@@ -8,6 +8,7 @@
 
 #include "aten/checks.h"
 #include "aten/indices.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -51,11 +52,33 @@ Value gather(Infer<at::meta::structured_gather, 1>& it, const at::Tensor& self, 
              const at::Tensor& index, bool) {
   dim = wrap(dim, self);
   if (index.numel() == 0) return lazy::full(0, it.output_type(), span_of(it.output().sizes()));
-  return Node::make(kGather, {value_of(self), reachable(kGather.name, self, dim, index)},
-                    Attributes::of(dim), it.output_shape());
+  const Value at = reachable(kGather.name, self, dim, index);
+  const auto gathered = [&](const Value& positions) -> Value {
+    return Node::make(kGather, {value_of(self), positions}, Attributes::of(dim),
+                      ShapeRef{it.output_type(), positions.dims()});
+  };
+  if (const auto some = lazy::trimmed(at); some && some->dim == dim) {
+    return lazy::with_computed(at, gathered(some->whole));
+  }
+  return gathered(at);
 }
 
 // --- scatter: self, index, updates; with the way to combine ---
+
+// Positions that are trimmed along `dim` as their whole, and with them what goes there: as large,
+// or a number.
+void to_wholes(Value& positions, Value& updates, const at::Tensor& self, int64_t dim) {
+  const auto some = lazy::trimmed(positions);
+  if (!some || some->dim != dim || self.dim() == 0) return;
+  if (updates.dims().empty()) {
+    positions = lazy::filled_with(*some, self.size(dim));
+  } else if (std::ranges::equal(updates.dims(), positions.dims())) {
+    if (auto wholes = whole_positions(positions, self.size(dim), updates, dim)) {
+      positions = std::move(wholes->positions);
+      updates = std::move(wholes->source);
+    }
+  }
+}
 
 const Op kScatter{"aten::scatter",
                   [](Lowering& l, const Node& n) -> Results {
@@ -79,8 +102,9 @@ Value scatter_node(ShapeRef output, const at::Tensor& self, int64_t dim, const a
                    const Value& updates, Combine combine) {
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  return Node::make(kScatter, {value_of(self), reachable(kScatter.name, self, dim, index), updates},
-                    Attributes::of(dim, combine), output);
+  Value at = reachable(kScatter.name, self, dim, index), values = updates;
+  to_wholes(at, values, self, dim);
+  return Node::make(kScatter, {value_of(self), at, values}, Attributes::of(dim, combine), output);
 }
 
 Combine named_combine(std::string_view reduce) {
@@ -210,8 +234,9 @@ Value scatter_reduce(Infer<at::meta::structured_scatter_reduce_two, 1>& it, cons
                      std::string_view reduce, bool include_self) {
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  const Value at = reachable(kScatterReduce.name, self, dim, index);
-  return Node::make(kScatterReduce, {value_of(self), at, value_of(src)},
+  Value at = reachable(kScatterReduce.name, self, dim, index), values = value_of(src);
+  to_wholes(at, values, self, dim);
+  return Node::make(kScatterReduce, {value_of(self), at, values},
                     Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
 }
 
@@ -242,8 +267,15 @@ Value index_reduce(Infer<at::meta::structured_index_reduce, 1>& it, const at::Te
               "reduce argument must be either prod, mean, amax or amin, got ", reduce, ".");
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  const Value at = reachable(kIndexReduce.name, self, dim, index, CheckError::kIndex);
-  return Node::make(kIndexReduce, {value_of(self), at, value_of(source)},
+  Value at = reachable(kIndexReduce.name, self, dim, index, CheckError::kIndex);
+  Value values = value_of(source);
+  if (source.dim() > 0 && self.dim() > 0) {
+    if (auto wholes = whole_positions(at, self.size(dim), values, dim)) {
+      at = std::move(wholes->positions);
+      values = std::move(wholes->source);
+    }
+  }
+  return Node::make(kIndexReduce, {value_of(self), at, values},
                     Attributes::of(dim, named_reduction(reduce), include_self), it.output_shape());
 }
 

@@ -41,6 +41,7 @@
 #include <ATen/ops/view_copy_native.h>
 
 #include "aten/indices.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -66,7 +67,71 @@ const Op kCat{"aten::cat", [](Lowering& l, const Node& n) -> Results {
                 return l->concatenate(parts, n.attributes().integer());
               }};
 
+// Parts one behind the other, each of its size among operands as large as it can get: what stands
+// behind one is written over by the next. Operands: the wholes, then their sizes. Attribute: dim.
+const Op kCatSome{"aten::cat", [](Lowering& l, const Node& n) -> Results {
+                    const ElementType type = n.output().type;
+                    const size_t parts = l.num_operands() / 2;
+                    const auto dim = static_cast<size_t>(n.attributes().integer());
+                    XlaValue result = l->constant(type, Dims(n.output().dims), 0);
+                    XlaValue start = l->scalar(0, ElementType::kS64);
+                    for (size_t i = 0; i < parts; ++i) {
+                      std::vector<XlaValue> starts(n.output().dims.size(),
+                                                   l->scalar(0, ElementType::kS64));
+                      starts[dim] = start;
+                      result = l->dynamic_update_slice(result, l.operand(i, type), starts);
+                      start = l->add(start, l.operand(parts + i));
+                    }
+                    return result;
+                  }};
+
+const Op kSumOfSizes{"xla::sum_of_sizes", [](Lowering& l, const Node&) -> Results {
+                       XlaValue sum = l.operand(0);
+                       for (size_t i = 1; i < l.num_operands(); ++i)
+                         sum = l->add(sum, l.operand(i));
+                       return sum;
+                     }};
+
+// Where some of the operands are trimmed; empty where they are along several dims.
+Value cat_of_some(const Operands& operands, int64_t dim, ShapeRef shape) {
+  const auto axis = static_cast<size_t>(dim);
+  std::optional<Trimmed> other;  // along another dim, as all others then must be
+  Operands wholes, sizes;
+  Dims dims(shape.dims);
+  dims[axis] = 0;
+  for (const Value& operand : operands) {
+    const auto cut = lazy::trimmed(operand);
+    if (cut && cut->dim != dim) other = cut;
+    wholes.push_back(cut ? cut->whole : operand);
+    sizes.push_back(cut ? cut->count : ir::scalar(operand.dims()[axis], ElementType::kS64));
+    dims[axis] += wholes.back().dims()[axis];
+  }
+  if (!other) {
+    const Value count = Node::make(kSumOfSizes, std::span<const Value>(sizes.data(), sizes.size()),
+                                   {}, std::array{ShapeRef{ElementType::kS64, {}}});
+    wholes.append(sizes.begin(), sizes.end());
+    const ShapeRef all{shape.type, dims};
+    return lazy::trim(Node::make(kCatSome, std::span<const Value>(wholes.data(), wholes.size()),
+                                 Attributes::of(dim), std::span(&all, 1)),
+                      count, dim, shape.dims[axis]);
+  }
+  const auto rank = static_cast<int64_t>(shape.dims.size());
+  for (size_t i = 0; i < operands.size(); ++i) {
+    wholes[i] = whole_operand(operands[i], rank, other->dim, other->size, other->bound());
+    if (!wholes[i]) return {};
+  }
+  dims = Dims(shape.dims);
+  dims[static_cast<size_t>(other->dim)] = other->bound();
+  const ShapeRef all{shape.type, dims};
+  return lazy::trim(Node::make(kCat, std::span<const Value>(wholes.data(), wholes.size()),
+                               Attributes::of(dim), std::span(&all, 1)),
+                    other->count, other->dim, other->size);
+}
+
 Value cat_node(Operands operands, int64_t dim, ShapeRef shape) {
+  if (any_trimmed(std::span<const Value>(operands.data(), operands.size()))) [[unlikely]] {
+    if (Value value = cat_of_some(operands, dim, shape)) return value;
+  }
   return Node::take(kCat, std::span(operands.data(), operands.size()), Attributes::of(dim),
                     std::span(&shape, 1));
 }
@@ -149,13 +214,21 @@ at::Tensor stack(at::TensorList tensors, int64_t dim) {
   if (operands.empty()) return at::native::stack(tensors, dim);  // its error
   const at::Tensor& first = tensors[0];
   dim = c10::maybe_wrap_dim(dim, first.dim() + 1);
-  Sizes sizes(first.sizes().begin(), first.sizes().end());
-  sizes.insert(sizes.begin() + dim, static_cast<int64_t>(tensors.size()));
-  const ShapeRef shape{element_type(first), {sizes.data(), sizes.size()}};
-  return lazy::make(
-      Value(Node::make(kStack, std::span<const Value>(operands.data(), operands.size()),
-                       Attributes::of(dim), std::span(&shape, 1))),
-      first.scalar_type(), first.device());
+  const auto stacked = [&](std::span<const Value> parts, Dims sizes) -> Value {
+    sizes.insert(static_cast<size_t>(dim), static_cast<int64_t>(parts.size()));
+    const ShapeRef shape{element_type(first), sizes};
+    return Node::make(kStack, parts, Attributes::of(dim), std::span(&shape, 1));
+  };
+  const std::span<const Value> parts(operands.data(), operands.size());
+  Value result;
+  if (const auto wholes =
+          any_trimmed(parts) ? wholes_of(parts, span_of(first.sizes())) : std::nullopt) {
+    result = lazy::trim(stacked(wholes->operands, wholes->dims), wholes->count,
+                        wholes->dim + (dim <= wholes->dim ? 1 : 0), wholes->size);
+  } else {
+    result = stacked(parts, Dims(first.sizes()));
+  }
+  return lazy::make(std::move(result), first.scalar_type(), first.device());
 }
 
 // --- repeat, flip, roll ---

@@ -10,6 +10,7 @@
 
 #include "aten/elementwise.h"
 #include "aten/formulas.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -28,6 +29,17 @@ const Op kWhere{"aten::where", [](Lowering& l, const Node& n) -> Results {
                   return l->select(operand(0, ElementType::kPred), operand(1, type),
                                    operand(2, type));
                 }};
+
+Value where_node(const Value& condition, const Value& self, const Value& other, ShapeRef output) {
+  const std::array operands{condition, self, other};
+  if (any_trimmed(operands)) [[unlikely]] {
+    if (const auto wholes = wholes_of(operands, output.dims)) {
+      return wholes->trimmed(
+          Node::make(kWhere, wholes->operands, {}, ShapeRef{output.type, wholes->dims}));
+    }
+  }
+  return Node::make(kWhere, operands, {}, output);
+}
 
 struct WhereMeta : at::TensorIteratorBase {
   void meta(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
@@ -57,8 +69,7 @@ struct WhereMeta : at::TensorIteratorBase {
 
 Value where_value(Infer<WhereMeta, 1>& it, const at::Tensor& condition, const at::Tensor& self,
                   const at::Tensor& other) {
-  return Node::make(kWhere, {value_of(condition), value_of(self), value_of(other)}, {},
-                    it.output_shape());
+  return where_node(value_of(condition), value_of(self), value_of(other), it.output_shape());
 }
 
 at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
@@ -66,8 +77,7 @@ at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::
       condition.is_contiguous() && condition.sizes() == self.sizes() && plain_pair(self, other) &&
       condition.device() == self.device()) {
     return make_like(
-        Node::make(kWhere, {lazy::read(condition), lazy::read(self), lazy::read(other)}, {},
-                   shape_of(self)),
+        where_node(lazy::read(condition), lazy::read(self), lazy::read(other), shape_of(self)),
         self);
   }
   return structured_functional<WhereMeta, where_value>(condition, self, other);

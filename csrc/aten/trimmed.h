@@ -34,6 +34,16 @@ Value whole_operand(const Value& operand, int64_t rank, int64_t dim, int64_t siz
 // operator has to work on what was cut. `dims` is what the operands broadcast to.
 std::optional<Wholes> wholes_of(std::span<const Value> operands, std::span<const int64_t> dims);
 
+// Positions along a dim of `size` elements, and what goes there: `source` has as many along
+// `source_dim` as `positions`, a trimmed value, along its dim. As their wholes, with positions
+// behind what counts where nothing is. Nothing when positions are not trimmed, or when the source
+// cannot be had as large.
+struct WholePositions {
+  Value positions, source;
+};
+std::optional<WholePositions> whole_positions(const Value& positions, int64_t size,
+                                              const Value& source, int64_t source_dim);
+
 inline bool any_trimmed(std::span<const Value> operands) {
   for (const Value& operand : operands) {
     if (lazy::is_trimmed(operand)) return true;

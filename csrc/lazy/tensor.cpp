@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ir/lowering.h"
 #include "lazy/complex_half.h"
@@ -137,66 +138,121 @@ void follow_growth(const at::TensorBase& tensor, LazyStorage& storage) {
       ir::write_view({fresh, storage.strides()}, {storage.type(), old_count, one, 0}, old_flat));
 }
 
-// An i64 number * attribute 0 / attribute 1, without a rest.
-const ir::Op kTimes{"xla::times", [](ir::Lowering& l, const ir::Node& n) -> ir::Results {
-                      auto attributes = n.attributes();
-                      const stablehlo::Value x = l.operand(0);
-                      const stablehlo::Value product =
-                          l->multiply(x, l->full_like(x, attributes.integer()));
-                      return l->divide(product, l->full_like(x, attributes.integer()));
-                    }};
-ir::Value times(const ir::Value& number, int64_t by, int64_t over) {
-  if (by == over) return number;
-  return ir::Node::make(kTimes, {number}, ir::Attributes::of(by, over), number.shape());
+// An i64 number * attribute 0 / attribute 1, which leaves no rest, - attribute 2.
+const ir::Op kTimes{
+    "xla::times", [](ir::Lowering& l, const ir::Node& n) -> ir::Results {
+      auto attributes = n.attributes();
+      const stablehlo::Value x = l.operand(0);
+      const stablehlo::Value product = l->multiply(x, l->full_like(x, attributes.integer()));
+      const stablehlo::Value quotient = l->divide(product, l->full_like(x, attributes.integer()));
+      return l->subtract(quotient, l->full_like(x, attributes.integer()));
+    }};
+ir::Value times(const ir::Value& number, int64_t by, int64_t over, int64_t less) {
+  if (by == over && less == 0) return number;
+  return ir::Node::make(kTimes, {number}, ir::Attributes::of(by, over, less), number.shape());
 }
 
-// A view of trimmed rows that keeps them: the same view of all rows, trimmed. Memory of the whole
-// begins as that of the rows does, so only the number of rows changes. Empty for other views.
-ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
-                    const ir::Value& contents) {
-  const auto rows = trimmed(contents);
-  if (!rows || rows->dim != 0 || !storage.strides().empty() ||
-      storage.type() != element_type(tensor.scalar_type())) {
-    return {};
+// Of one element any step counts: not one of as many as there are rows, which would make a program
+// for each number.
+void settle_single_steps(const Dims& sizes, Dims& steps) {
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (sizes[i] == 1) steps[i] = i + 1 < sizes.size() ? sizes[i + 1] * steps[i + 1] : 1;
   }
-  const std::span<const int64_t> whole = rows->whole.dims();
-  const int64_t row = numel({whole.data() + 1, whole.size() - 1});
+}
+
+// A view of trimmed rows that lie one behind the other: see read_rows.
+ir::Value read_row_major(const at::TensorBase& tensor, const Trimmed& rows) {
+  const std::span<const int64_t> row_sizes =
+      rows.whole.dims().subspan(static_cast<size_t>(rows.dim) + 1);
+  const int64_t row = numel({row_sizes.data(), row_sizes.size()});
   if (row == 0) return {};
   const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
   // The dim that runs over the rows: theirs, or else one over all of them, whatever part of a row
-  // its step is, or how many rows. Of [1, n, ...] the first one runs over all of them too.
+  // its step is, or how many rows. Of [1, n, ...] the first one runs over all of them too, and over
+  // a single row any dim of one element.
   const auto find = [&](const auto& runs_over_rows) {
     size_t dim = 0;
     while (dim < sizes.size() && !runs_over_rows(sizes[dim], strides[dim])) ++dim;
     return dim;
   };
   size_t dim =
-      find([&](int64_t size, int64_t stride) { return size == rows->size && stride == row; });
+      find([&](int64_t size, int64_t stride) { return size == rows.size && stride == row; });
   if (dim == sizes.size()) {
     dim = find([&](int64_t size, int64_t stride) {
-      return stride > 0 && size * stride == rows->size * row;
+      return stride > 0 && size * stride == rows.size * row;
     });
   }
-  if (dim == sizes.size()) return {};
-  const int64_t step = strides[dim];
-  int64_t reach = tensor.storage_offset();  // within one step
+  const int64_t offset = tensor.storage_offset();
+  int64_t step = 0, skipped = 0;
+  if (dim < sizes.size()) {
+    step = strides[dim];
+  } else if (rows.size == 1) {
+    dim = find([&](int64_t size, int64_t) { return size == 1; });
+    step = row;
+  } else {  // all rows but the first ones
+    skipped = offset / row;
+    dim = find(
+        [&](int64_t size, int64_t stride) { return size == rows.size - skipped && stride == row; });
+    step = row;
+  }
+  Dims all(sizes), steps(strides);
+  int64_t reach = offset - skipped * row;  // within one step
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (i != dim) reach += std::max<int64_t>(0, sizes[i] - 1) * strides[i];
   }
-  if (reach >= step || (step % row != 0 && row % step != 0) || rows->bound() * row % step != 0) {
-    return {};
+  if (dim == sizes.size() || reach >= step || (step % row != 0 && row % step != 0) ||
+      rows.bound() * row % step != 0) {
+    settle_single_steps(all, steps);
+    return ir::read_view({rows.whole, {}}, {rows.whole.type(), all, steps, offset});
   }
-  Dims all(sizes);
-  all[dim] = rows->bound() * row / step;
-  Dims steps(strides);
-  for (size_t i = all.size(); i-- > 0;) {
-    // Of one element any: not as many as there are rows, which would make a program for each
-    // number.
-    if (all[i] == 1) steps[i] = i + 1 < all.size() ? all[i + 1] * steps[i + 1] : 1;
-  }
-  const ir::Geometry geometry{storage.type(), all, steps, tensor.storage_offset()};
-  return trim(ir::read_view({rows->whole, {}}, geometry), times(rows->count, row, step),
+  all[dim] = rows.bound() * row / step - skipped;
+  steps[dim] = step;
+  settle_single_steps(all, steps);
+  const ir::Geometry geometry{rows.whole.type(), all, steps, offset};
+  return trim(ir::read_view({rows.whole, {}}, geometry), times(rows.count, row, step, skipped),
               static_cast<int64_t>(dim), sizes[dim]);
+}
+
+// A view of a trimmed matrix that lies column by column, as that of nonzero: see read_rows.
+ir::Value read_columns(const at::TensorBase& tensor, const Trimmed& rows) {
+  const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  const int64_t size = rows.size, bound = rows.bound();
+  Dims all(sizes), steps(strides);
+  size_t dim = sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (dim == sizes.size() && sizes[i] == size && strides[i] == 1) {
+      dim = i;
+      all[i] = bound;
+    } else if (sizes[i] == 1 || strides[i] % size == 0) {
+      steps[i] = strides[i] / size * bound;
+    } else {
+      return {};
+    }
+  }
+  if (dim == sizes.size() || tensor.storage_offset() % size != 0) return {};
+  settle_single_steps(all, steps);
+  const std::array<int64_t, 2> by_column{1, bound};
+  const ir::Geometry geometry{rows.whole.type(), all, steps,
+                              tensor.storage_offset() / size * bound};
+  return trim(ir::read_view({rows.whole, by_column}, geometry), rows.count,
+              static_cast<int64_t>(dim), size);
+}
+
+// A view of trimmed rows that keeps them: the same view of all rows, trimmed. Memory of the whole
+// is that of the rows with more of them, so only what counts in rows changes. Views of some rows
+// are the same in the whole. Empty where the rows do not lie in one piece.
+ir::Value read_rows(const at::TensorBase& tensor, const LazyStorage& storage,
+                    const ir::Value& contents) {
+  const auto rows = trimmed(contents);
+  if (!rows || storage.type() != element_type(tensor.scalar_type())) return {};
+  if (storage.strides().empty()) {
+    const auto before = contents.dims().first(static_cast<size_t>(rows->dim));
+    const bool lead = std::ranges::all_of(before, [](int64_t size) { return size == 1; });
+    return lead ? read_row_major(tensor, *rows) : ir::Value();
+  }
+  const bool is_by_column = contents.dims().size() == 2 && rows->dim == 0 && rows->size > 0 &&
+                            storage.strides()[0] == 1 && storage.strides()[1] == rows->size;
+  return is_by_column ? read_columns(tensor, *rows) : ir::Value();
 }
 
 // A new tensor that holds `value`, if that is not empty.

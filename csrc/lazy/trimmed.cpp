@@ -12,15 +12,19 @@ using stablehlo::Dims;
 
 constexpr int64_t kAlwaysWhole = 1024;  // elements along the dim
 
+stablehlo::Value with_rest(ir::Lowering& l, int64_t dim, stablehlo::Value number) {
+  const stablehlo::Value x = l.operand(0), count = l.operand(1);
+  const stablehlo::Value place = l->iota(count.element_type(), x.dims(), dim);
+  return l->select(l->lt(place, l->broadcast_to(count, x.dims())), x,
+                   l->broadcast_to(number, x.dims()));
+}
+
 // Operands: whole, count. Attributes: dim, what to fill with.
 const ir::Op kFillRest{"xla::fill_rest", [](ir::Lowering& l, const ir::Node& n) -> ir::Results {
                          auto attributes = n.attributes();
                          const int64_t dim = attributes.integer();
                          const auto neutral = attributes.enumeration<Neutral>();
-                         const stablehlo::Value x = l.operand(0), count = l.operand(1);
-                         const stablehlo::Value place =
-                             l->iota(count.element_type(), x.dims(), dim);
-                         const ir::ElementType type = x.element_type();
+                         const ir::ElementType type = l.operand(0).element_type();
                          const bool is_pred = type == ir::ElementType::kPred;
                          stablehlo::Value number;
                          switch (neutral) {
@@ -35,9 +39,15 @@ const ir::Op kFillRest{"xla::fill_rest", [](ir::Lowering& l, const ir::Node& n) 
                              number = is_pred ? l->scalar(1, type) : l->max_value(type);
                              break;
                          }
-                         return l->select(l->lt(place, l->broadcast_to(count, x.dims())), x,
-                                          l->broadcast_to(number, x.dims()));
+                         return with_rest(l, dim, number);
                        }};
+// The same; the second attribute is the number.
+const ir::Op kFillRestWith{"xla::fill_rest", [](ir::Lowering& l, const ir::Node& n) -> ir::Results {
+                             auto attributes = n.attributes();
+                             const int64_t dim = attributes.integer();
+                             return with_rest(l, dim,
+                                              l->full_like(l.operand(0), attributes.integer()));
+                           }};
 
 }  // namespace
 
@@ -79,6 +89,11 @@ int64_t bound_for(int64_t size, int64_t most) {
 ir::Value filled(const Trimmed& value, Neutral neutral) {
   return ir::Node::make(kFillRest, {value.whole, value.count},
                         ir::Attributes::of(value.dim, neutral), value.whole.shape());
+}
+
+ir::Value filled_with(const Trimmed& value, int64_t number) {
+  return ir::Node::make(kFillRestWith, {value.whole, value.count},
+                        ir::Attributes::of(value.dim, number), value.whole.shape());
 }
 
 }  // namespace torch_xla::lazy

@@ -42,5 +42,7 @@ int64_t bound_for(int64_t size, int64_t most);
 // The whole with something neutral behind the size.
 enum class Neutral : uint8_t { kZero, kOne, kLowest, kHighest };
 ir::Value filled(const Trimmed& value, Neutral neutral);
+// The whole, of integers, with `number` behind the size.
+ir::Value filled_with(const Trimmed& value, int64_t number);
 
 }  // namespace torch_xla::lazy

@@ -93,7 +93,70 @@ STEPS = {
     ),
     "repeat_interleave": lambda x, t, w, labels, mask: x.repeat_interleave(mask.long(), 0),
     "bincount": lambda x, t, w, labels, mask: torch.bincount(labels * mask),
+    "columns of positions": lambda x, t, w, labels, mask: (
+        (mask[:, None] & (t > 0)).nonzero()[:, 1],
+        (mask[:, None] & (t > 0)).nonzero().t()[1:] * 2,
+        torch.where(mask[:, None] & (t > 0))[1] + 1,
+    ),
+    "rows from the second on": lambda x, t, w, labels, mask: (x[mask][1:] * 2, x[mask][2:, 1:3]),
+    "the first rows": lambda x, t, w, labels, mask: (x[mask][:2] * 2, x[mask][:1, 1]),
+    "selected of what was selected": lambda x, t, w, labels, mask: (
+        x[mask].masked_select(x[mask] > 0),
+        (x[mask] > 0).nonzero(),
+    ),
+    "choice": lambda x, t, w, labels, mask: (
+        gradients(torch.where(x[mask] > 0, x[mask], t[mask]).square().sum(), x),
+        torch.where(x[mask] > 0, x[mask], 0.0),
+    ),
+    "running sums": lambda x, t, w, labels, mask: (
+        x[mask].cumsum(0),
+        x[mask].cumsum(1),
+        x[mask].cumprod(-2),
+    ),
+    "parts": lambda x, t, w, labels, mask: (
+        torch.cat([t[:2], x[mask], t[mask], t[3:]]) + 1,
+        torch.cat([labels[mask], labels[mask] * 2.5]),
+    ),
+    "parts side by side": lambda x, t, w, labels, mask: (
+        gradients(torch.cat([x[mask], t[mask] * 2], 1).square().sum(), x),
+        torch.stack([x[mask], t[mask]]),
+        torch.stack([x[mask], t[mask]], 1),
+        torch.stack([x[mask], t[mask]], -1),
+    ),
+    "rows at positions": lambda x, t, w, labels, mask: (
+        gradients(t.index_add(0, mask.nonzero()[:, 0], x[mask] * 2).square().sum(), x),
+        t.index_add(0, torch.where(mask)[0], x[mask], alpha=0.5),
+        t[:, 0].index_add(0, torch.where(mask)[0], x[mask][:, 1]),
+        t.index_copy(0, mask.nonzero().squeeze(1), x[mask] * 2),
+        t.index_fill(0, torch.where(mask)[0], 7.0),
+        t.index_reduce(0, torch.where(mask)[0], x[mask], "amax", include_self=False),
+        t.index_reduce(0, torch.where(mask)[0], x[mask], "mean"),
+    ),
+    "elements at positions": lambda x, t, w, labels, mask: (
+        gradients(t[:, 0].scatter_add(0, torch.where(mask)[0], x[:, 1][mask]).square().sum(), x),
+        t[:, 0].scatter(0, torch.where(mask)[0], x[mask][:, 1] * 2),
+        t[:, 0].scatter(0, torch.where(mask)[0], 3.0),
+        t[:, 0].scatter_reduce(0, torch.where(mask)[0], x[mask][:, 1], "prod"),
+        t[:, 0].scatter_reduce(0, torch.where(mask)[0], x[mask][:, 1], "mean", include_self=False),
+        gradients(x[:, 0].gather(0, torch.where(mask)[0]).square().sum(), x),
+        gradients(x.take(torch.where(mask)[0]).square().sum(), x),
+        t.clone().put_(torch.where(mask)[0], x.detach()[mask][:, 1] * 2),
+        t.clone().put_(torch.where(mask)[0], x.detach()[mask][:, 1] * 2, accumulate=True),
+    ),
+    "experts": lambda x, t, w, labels, mask: gradients(experts(x, w, labels, mask).sum(), x, w),
 }
+
+
+def experts(x, w, labels, mask):
+    """Each row goes to two of the experts, one a column of w, as in a mixture of experts."""
+    weights, chosen = (x @ w).softmax(-1).topk(2, -1)
+    routed = F.one_hot(chosen, w.shape[1]).permute(2, 1, 0) * mask
+    result = torch.zeros_like(x)
+    for expert in range(w.shape[1]):
+        place, row = torch.where(routed[expert])
+        rows = x[None, row].reshape(-1, COLUMNS)
+        result.index_add_(0, row, torch.tanh(rows * w[:, expert]) * weights[row, place, None])
+    return result
 
 
 def arguments(count: int):
@@ -126,6 +189,27 @@ def test_one_program_for_all_sizes(name, metrics):
         compiled.append(metrics.counter_value("UncachedCompile"))
     assert compiled[-1] == compiled[0], f"programs after each step: {compiled}"
     assert not metrics.executed_fallback_ops()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_selections_of_selections(count):
+    def step(x, t, w, labels, mask):
+        rows = x[mask].detach().requires_grad_()
+        return (
+            rows[rows[:, 0] > 0] * 2,
+            rows[torch.where(rows[:, 1] > 0)[0] - count],  # from the end
+            gradients(torch.cat([rows, x[~mask] * 2]).square().sum(), rows, x),
+            gradients(rows[1:].square().sum() + rows[0].sum(), rows),
+        )
+
+    check_equal(run(step, count, "cpu"), run(step, count, DEVICE), strides=False)
+
+
+def test_positions_beyond_what_was_selected():
+    x, *_, mask = (each.to(DEVICE) for each in arguments(3))
+    last = torch.arange(4, device=DEVICE).amax()  # of the device: known nowhere else
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[mask][last[None]].cpu()
 
 
 @pytest.mark.parametrize("count", COUNTS)
