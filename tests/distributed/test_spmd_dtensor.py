@@ -72,6 +72,15 @@ def test_placements_that_cannot_be(placements, message):
         distribute_tensor(torch.ones(8, 8), mesh_2d(), placements)
 
 
+def test_arguments_of_other_kinds():
+    with pytest.raises(TypeError, match="in a sequence; got"):
+        distribute_tensor(torch.ones(8, 8), mesh_2d(), Shard(0))
+    with pytest.raises(TypeError, match="a module, not int"):
+        xs.xla_distribute_module(3, mesh_2d())
+    with pytest.raises(TypeError, match="a mesh is needed, not int"):
+        xs.convert_to_xla_mesh(3)
+
+
 def test_leaves_only():
     t = torch.ones(8, requires_grad=True) * 2
     with pytest.raises(RuntimeError, match="leaf"):

@@ -209,6 +209,10 @@ def test_a_deep_copy_is_a_model_of_its_own():
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"no axis 'fsdp'; its axes are \{'x': 8\}"):
         SpmdFullyShardedDataParallel(Net(), mesh=xs.Mesh(range(8), (8,), ("x",)))
+    with pytest.raises(TypeError, match="a Mesh, not tuple"):
+        SpmdFullyShardedDataParallel(Net(), mesh=(8,))
+    with pytest.raises(TypeError, match="a module, not NoneType"):
+        SpmdFullyShardedDataParallel(None, mesh=MESH)
     with pytest.raises(ValueError, match="no axis 'slices'"):
         SpmdFullyShardedDataParallel(Net(), mesh=MESH, extra_data_axis="slices")
     model = SpmdFullyShardedDataParallel(Net(), mesh=MESH)

@@ -95,6 +95,8 @@ def test_specs_are_checked_at_once():
         xs.ShardingSpec(MESH, ("rows",))
     with pytest.raises(ValueError, match="minibatch needs a mesh axis along the first"):
         xs.ShardingSpec(MESH, (None, "data"), minibatch=True)
+    with pytest.raises(TypeError, match="a Mesh, not NoneType"):
+        xs.ShardingSpec(None, ("data",))
 
 
 def test_specs_say_where_they_apply():

@@ -134,6 +134,22 @@ def test_what_cannot_be(call, shape, mesh, spec, error, message):
     assert spec_of(t + 1) in ("", "{replicated}")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: xs.mark_sharding(t, MESH, ("data",)),
+        lambda t: xs.mark_sharding_with_gradients(t, MESH, ("data",)),
+        xs.clear_sharding,
+        xs.wrap_as_sharded_tensor,
+        lambda t: xs.xla_distribute_tensor(t, MESH),
+    ],
+)
+@pytest.mark.parametrize("what", [None, 3, [1.0]])
+def test_what_is_no_tensor(call, what):
+    with pytest.raises(TypeError, match=f"a tensor, not {type(what).__name__}"):
+        call(what)
+
+
 def test_tensors_elsewhere():
     with pytest.raises(ValueError, match="is on cpu"):
         xs.mark_sharding(torch.ones(8), MESH, ("data",))

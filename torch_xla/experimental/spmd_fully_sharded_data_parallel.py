@@ -73,7 +73,11 @@ class SpmdFullyShardedDataParallel(nn.Module):
     ) -> None:
         if isinstance(module, SpmdFullyShardedDataParallel):
             raise RuntimeError("SpmdFullyShardedDataParallel: the module is wrapped already")
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"SpmdFullyShardedDataParallel: a module, not {type(module).__name__}")
         mesh = get_global_mesh() if mesh is None else mesh
+        if mesh is not None and not isinstance(mesh, Mesh):
+            raise TypeError(f"SpmdFullyShardedDataParallel: a Mesh, not {type(mesh).__name__}")
         if mesh is None:
             raise ValueError(
                 "SpmdFullyShardedDataParallel: give a mesh, or set one by set_global_mesh"

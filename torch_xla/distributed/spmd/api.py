@@ -69,6 +69,8 @@ def convert_to_xla_mesh(dt_mesh: AnyMesh) -> Mesh:
         return dt_mesh
     if isinstance(dt_mesh, MeshAxes):
         return dt_mesh.whole
+    if not hasattr(dt_mesh, "device_type"):
+        raise TypeError(f"a mesh is needed, not {type(dt_mesh).__name__}")
     if dt_mesh.device_type != "xla":
         raise ValueError(f"a mesh of {dt_mesh.device_type!r} devices where one of 'xla' is needed")
     count = runtime.global_runtime_device_count()
@@ -120,6 +122,10 @@ def _spec_over(
     """Placements along the axes that are meant as a partition spec of the whole mesh."""
     mesh = convert_to_xla_mesh(device_mesh)
     axes = device_mesh.axes if isinstance(device_mesh, MeshAxes) else range(len(mesh.mesh_shape))
+    if not isinstance(placements, Sequence):
+        raise TypeError(
+            f"{what}: a placement for each axis of the mesh, in a sequence; got {placements!r}"
+        )
     if len(placements) != len(axes):
         raise ValueError(f"{what}: {len(placements)} placements for a mesh of {len(axes)} axes")
     spec = convert_to_xla_partition_spec(tensor, placements)
@@ -158,6 +164,8 @@ def xla_distribute_tensor(
         RuntimeError: outside SPMD mode, and for a tensor that is no leaf.
         ValueError: as `convert_to_xla_partition_spec` and `mark_sharding`.
     """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"xla_distribute_tensor: a tensor, not {type(tensor).__name__}")
     if not tensor.is_leaf:
         raise RuntimeError("xla_distribute_tensor: it takes leaves, and the tensor is no leaf")
     what = "xla_distribute_tensor"
@@ -299,6 +307,8 @@ def xla_distribute_module(
     Raises:
         RuntimeError: outside SPMD mode.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"xla_distribute_module: a module, not {type(module).__name__}")
     mesh = _mesh_or_default("xla_distribute_module", device_mesh)
     xla_mesh = convert_to_xla_mesh(mesh)
     module.to("xla")

@@ -73,6 +73,8 @@ class XLAShardedTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     def __new__(cls, elem: torch.Tensor, *args: Any, **kwargs: Any) -> XLAShardedTensor:
+        if not isinstance(elem, torch.Tensor):
+            raise TypeError(f"XLAShardedTensor: a tensor, not {type(elem).__name__}")
         if elem.device.type != "xla":
             raise ValueError(f"XLAShardedTensor: a tensor on xla, not on {elem.device}")
         return elem.as_subclass(cls)

@@ -103,6 +103,8 @@ def _sharding_for(what: str, t: torch.Tensor, mesh: Mesh, partition_spec: Partit
         raise RuntimeError(f"{what}: call torch_xla.runtime.use_spmd() first")
     if not isinstance(mesh, Mesh):
         raise TypeError(f"{what}: a Mesh, not {type(mesh).__name__}")
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"{what}: a tensor, not {type(t).__name__}")
     if t.device.type != "xla":
         raise ValueError(f"{what}: the tensor is on {t.device}; move it to 'xla' first")
     spec = partition_spec if isinstance(partition_spec, tuple | list) else (partition_spec,)
@@ -151,6 +153,8 @@ def annotate_custom_sharding(
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Undoes `mark_sharding`, in place: the tensor lies whole on each device. Returns it, plain."""
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"clear_sharding: a tensor, not {type(t).__name__}")
     _XLAC._xla_clear_sharding(t)
     return unwrap_sharded_tensor(t)
 
@@ -293,6 +297,8 @@ class ShardingSpec:
     _sharding: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.mesh, Mesh):
+            raise TypeError(f"ShardingSpec: a Mesh, not {type(self.mesh).__name__}")
         self.partition_spec = tuple(self.partition_spec)
         self._sharding = self.mesh.get_op_sharding(self.partition_spec)
         if self.minibatch and not (self._sharding.dims and self._sharding.dims[0]):
