@@ -4,10 +4,12 @@
 #include <unordered_map>
 
 #include "ir/hash.h"
+#include "sharding/sharding.h"
 
 namespace torch_xla::ir {
 namespace {
 
+constexpr std::string_view kConstraint = "xla::sharding_constraint";  // see constrain()
 constexpr uint32_t kNoUser = ~uint32_t{0};
 
 std::string join(const std::vector<std::string>& parts) {
@@ -164,6 +166,14 @@ std::string Signature::node_difference(const Signature& before) const {
   }
   const auto attributes_now = attributes(now), attributes_before = before.attributes(was);
   if (!std::ranges::equal(attributes_now, attributes_before)) {
+    if (now.op->name == kConstraint) {
+      const auto text = [](std::span<const int64_t> attributes) {
+        return reinterpret_cast<const sharding::Sharding*>(attributes[0])->hlo();
+      };
+      return std::string(now.op->name) + where(now) + " cuts as " + text(attributes_now) +
+             " and cut as " + text(attributes_before) +
+             ". Mark the tensors of a step in the same way each time.";
+    }
     return std::string(now.op->name) + where(now) + " has the attributes " +
            numbers(attributes_now) + " and had " + numbers(attributes_before) +
            ". A Python number that decides a shape or a position is part of the program: keep it "

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "lazy/runtime.h"
+
 namespace torch_xla::lazy {
 namespace {
 
@@ -64,7 +66,12 @@ std::string note_compilation(const CompilationSite& site, ir::Signature signatur
     ++line.programs;
     if (const ir::Signature* before = nearest(line, signature)) {
       difference = signature.difference(*before);
-      if (difference.empty()) difference = "other compile options";
+      if (difference.empty()) {
+        difference = is_partitioned()
+                         ? "its inputs lie otherwise on the devices, or compile options "
+                           "are others."
+                         : "other compile options.";
+      }
       line.last_difference = difference;
     }
     line.recent.push_back(std::move(signature));

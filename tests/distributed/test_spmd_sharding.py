@@ -521,6 +521,21 @@ def test_marked_results_of_torchs_own_kernels(spec):
     torch.testing.assert_close(x.grad.cpu(), host.grad)
 
 
+def test_why_a_step_was_compiled_again(metrics):
+    metrics.clear_all()
+
+    def step(spec, inner):
+        x = xs.mark_sharding(on_xla(8, 8), MESH, spec)
+        torch_xla.sync()
+        y = xs.mark_sharding_with_gradients(x * 3, MESH, inner)  # noqa: F841
+        torch_xla.sync()
+        return metrics.metrics_report()
+
+    step(("data", None), ("data", None))
+    assert "LastDifference: its inputs lie otherwise" in step((None, "data"), ("data", None))
+    assert "cuts as {devices=[1,4,2]" in step(("data", None), (None, "model"))
+
+
 def test_shard_as(cut):
     other = on_xla(8, 8) + 1
     a, b = xs.shard_as({"w": cut, "n": 1}, {"w": other, "n": 2})
