@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like_native.h>
 
 #include "aten/kernel.h"
+#include "aten/masked.h"
 #include "lazy/mark_sharding.h"
 #include "lazy/runtime.h"
 #include "lazy/transfer.h"
@@ -266,6 +267,7 @@ at::Tensor scalar_tensor(const Scalar& number, Dtype dtype, std::optional<Layout
                          std::optional<Device> device, std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
   const at::ScalarType type = c10::dtype_or_default(dtype);
+  check_filling(number, type, 1);
   return lazy::make(lazy::full(number, lazy::element_type(type), {}), type, target(device));
 }
 
@@ -279,6 +281,7 @@ bool is_like(const at::Tensor& self, Dtype dtype, std::optional<Layout> layout,
 }
 
 at::Tensor filled_like(const at::Tensor& self, const Scalar& number) {
+  check_filling(number, self.scalar_type(), self.numel());
   at::Tensor result = lazy::make(lazy::full(number, element_type(self), span_of(self.sizes())),
                                  self.scalar_type(), self.device());
   lazy::inherit_sharding(result, self);

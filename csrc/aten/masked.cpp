@@ -29,6 +29,23 @@ Value masked_fill_node(const Value& self, const Value& mask, const Value& number
   return Node::make(kMaskedFill, {self, mask, number}, {}, ShapeRef{self.type(), span_of(sizes)});
 }
 
+void check_number(const at::Scalar& number, at::ScalarType type) {
+  switch (type) {
+#define CASE(cpp, name)     \
+  case at::k##name:         \
+    (void)number.to<cpp>(); \
+    return;
+    AT_FORALL_SCALAR_TYPES_AND3(Half, BFloat16, ComplexFloat, CASE)
+#undef CASE
+    default:
+      return;
+  }
+}
+
+void check_filling(const at::Scalar& number, at::ScalarType type, int64_t elements) {
+  check_number(number, elements == 1 && at::isReducedFloatingType(type) ? at::kDouble : type);
+}
+
 namespace {
 
 // --- masked_fill ---
@@ -38,45 +55,8 @@ void check_mask(const at::Tensor& mask, const char* name) {
               " only supports boolean masks, but got mask with dtype ", mask.scalar_type());
 }
 
-// Throws when the number overflows the dtype, as its conversion does on CPU.
-void check_fits(const at::Scalar& number, at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-    case at::kComplexDouble:
-      return;
-    case at::kFloat:
-      number.to<float>();
-      return;
-    case at::kHalf:
-      number.to<at::Half>();
-      return;
-    case at::kBFloat16:
-      number.to<at::BFloat16>();
-      return;
-    case at::kLong:
-      number.to<int64_t>();
-      return;
-    case at::kInt:
-      number.to<int32_t>();
-      return;
-    case at::kShort:
-      number.to<int16_t>();
-      return;
-    case at::kChar:
-      number.to<int8_t>();
-      return;
-    case at::kByte:
-      number.to<uint8_t>();
-      return;
-    default:
-      return;
-  }
-}
-
 Value number_for(const at::Tensor& self, const at::Scalar& value) {
-  TORCH_CHECK(self.is_complex() || !value.isComplex(), "value cannot be converted to type ",
-              c10::toString(self.scalar_type()), " without overflow");
-  check_fits(value, self.scalar_type());
+  check_number(value, self.scalar_type());
   return lazy::scalar(value, element_type(self));
 }
 

@@ -15,6 +15,7 @@
 #include <ATen/ops/set_native.h>
 
 #include "aten/kernel.h"
+#include "aten/masked.h"
 #include "lazy/mark_sharding.h"
 #include "lazy/runtime.h"
 #include "lazy/storage.h"
@@ -194,6 +195,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 // --- Fills ---
 
 at::Tensor& fill_(at::Tensor& self, const at::Scalar& value) {
+  check_filling(value, self.scalar_type(), self.numel());
   lazy::write(self, lazy::full(value, element_type(self), span_of(self.sizes())));
   return self;
 }
@@ -219,6 +221,7 @@ at::Tensor full(at::IntArrayRef sizes, const at::Scalar& value, std::optional<at
                                       ? c10::toComplexType(c10::get_default_dtype_as_scalartype())
                                       : c10::get_default_dtype_as_scalartype();
   const at::ScalarType type = dtype.value_or(inferred);
+  check_filling(value, type, c10::multiply_integers(sizes));
   return lazy::make(lazy::full(value, lazy::element_type(type), span_of(sizes)), type,
                     target(device));
 }

@@ -243,3 +243,43 @@ def test_a_new_start_of_arange_does_not_recompile():
         assert y.tolist() == [2 * (start + i) for i in range(4)]
         compiles.append(met.counter_value("UncachedCompile"))
     assert compiles[1] == compiles[2]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.int8,
+        torch.uint8,
+        torch.int32,
+        torch.bool,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("number", [1e6, -1e300, 300, -1, float("nan"), float("inf"), 1j], ids=str)
+def test_numbers_that_do_not_fit(number, dtype):
+    """Refused, or infinite, where they are on CPU, which takes single 16-bit floats for others."""
+
+    def assigned(device):
+        tensor = torch.ones(3, device=device).to(dtype)
+        tensor[1:] = number
+        return tensor
+
+    calls = (
+        lambda device: torch.full((2,), number, dtype=dtype, device=device),
+        lambda device: torch.full((1,), number, dtype=dtype, device=device),
+        lambda device: torch.ones(2, device=device).to(dtype).fill_(number),
+        lambda device: torch.full_like(torch.ones(2, device=device).to(dtype), number),
+        assigned,
+    )
+    for call in calls:
+        try:
+            expected = call("cpu")
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError) as raised:
+                call(DEVICE)
+            assert str(raised.value) == str(error)
+        else:
+            check_equal(expected, call(DEVICE))
