@@ -64,11 +64,19 @@ bool is_plain_number(const at::Tensor& self, const at::Tensor& number) {
 }
 
 // The right operand when self and other are two plain tensors, or a plain tensor and number:
-// nothing to infer, the result is like self. Null for anything else.
-Value plain_operand(const at::Tensor& self, const at::Tensor& other) {
+// nothing to infer, the result is like self. Null for anything else. `as_operand` makes one of a
+// number.
+Value plain_operand(const at::Tensor& self, const at::Tensor& other,
+                    Value (*as_operand)(const c10::Scalar&, ElementType)) {
   if (plain_pair(self, other)) return lazy::read(other);
-  if (is_plain_number(self, other)) return scalar_operand(number_in(other), element_type(self));
+  if (is_plain_number(self, other)) return as_operand(number_in(other), element_type(self));
   return {};
+}
+
+// What a term of a sum is: of the common dtype before anything is added.
+Value term(const at::Tensor& tensor, ElementType common) {
+  if (!lazy::is_xla(tensor)) return rounded_operand(number_in(tensor), common);
+  return tensor.dim() == 0 ? convert(value_of(tensor), common) : value_of(tensor);
 }
 
 template <const PointwiseOp& op>
@@ -87,9 +95,10 @@ struct AddLike {
                        const at::Scalar& alpha) {
     const ElementType common = common_type(it);
     if (alpha.equal(1)) {
-      return pointwise(plain, {value_of(self), value_of(other)}, common, it.output_shape());
+      return pointwise(plain, {term(self, common), term(other, common)}, common, it.output_shape());
     }
-    return pointwise(scaled, {value_of(self), value_of(other), scalar_operand(alpha, common)},
+    return pointwise(scaled,
+                     {term(self, common), term(other, common), rounded_operand(alpha, common)},
                      common, it.output_shape());
   }
 
@@ -100,7 +109,7 @@ struct AddLike {
         other.scalar_type() == at::kBool) {
       return {};
     }
-    return plain_operand(self, other);
+    return plain_operand(self, other, rounded_operand);
   }
 
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other,
@@ -136,7 +145,7 @@ using Sub = AddLike<at::meta::structured_sub_Tensor, kSub, kSubScaled>;
 // with its reciprocal: on CPU, torch divides.
 bool divides_truly(ElementType type) {
   static const bool is_cpu = lazy::Runtime::get().is_cpu();
-  return is_cpu && (type == ElementType::kF32 || type == ElementType::kF64);
+  return is_cpu && stablehlo::is_float(type);
 }
 
 template <const PointwiseOp& op>
@@ -161,7 +170,7 @@ struct MulLike {
 
   static Value fast_operand(const at::Tensor& self, const at::Tensor& other) {
     if (floats_only && !at::isFloatingType(self.scalar_type())) return {};
-    return plain_operand(self, other);
+    return plain_operand(self, other, scalar_operand);
   }
   static at::Tensor functional(const at::Tensor& self, const at::Tensor& other) {
     if (Value right = fast_operand(self, other)) {

@@ -193,7 +193,7 @@ Value pow_value(const at::Tensor& self, const at::Scalar& exponent, ElementType 
   if (special >= 0) {
     return pointwise(kPowSpecial, {base}, common, output, Attributes::of(special));
   }
-  return pointwise(kPow, {base, scalar_operand(exponent, common)}, common, output);
+  return pointwise(kPow, {base, rounded_operand(exponent, common)}, common, output);
 }
 
 using PowScalar = at::meta::structured_pow_Tensor_Scalar;
@@ -213,7 +213,7 @@ at::Tensor pow_scalar(const at::Tensor& self, const at::Scalar& exponent) {
 Value pow_scalar_tensor(Infer<at::meta::structured_pow_Scalar, 1>& it, const at::Scalar& base,
                         const at::Tensor& exponent) {
   const ElementType common = it.output_type();
-  return pointwise(kPow, {scalar_operand(base, common), value_of(exponent)}, common,
+  return pointwise(kPow, {rounded_operand(base, common), value_of(exponent)}, common,
                    it.output_shape());
 }
 

@@ -80,11 +80,24 @@ struct Number {
   }
 };
 
+// The same, rounded to the dtype of the tensors.
+struct Rounded : Number {
+  Value value(size_t, ElementType common) {
+    if (!node || node.type() != stablehlo::opmath_type(common)) {
+      node = rounded_operand(number, common);
+    }
+    return node;
+  }
+};
+
 struct Numbers {
   Scalars numbers;
   bool has(size_t count) const { return numbers.size() == count; }
   bool fits(size_t i, const at::Tensor&) const { return is_real(numbers[i]); }
   Value value(size_t i, ElementType common) { return scalar_operand(numbers[i], common); }
+};
+struct RoundedNumbers : Numbers {
+  Value value(size_t i, ElementType common) { return rounded_operand(numbers[i], common); }
 };
 
 // One tensor of rank 0 for all, which no write reaches.
@@ -162,13 +175,13 @@ template <class Other, class Loop>
 Outputs map_scaled(const PointwiseOp& plain, const PointwiseOp& scaled, Loop otherwise,
                    Tensors self, Other other, const Scalar& alpha) {
   if (is_one(alpha)) return map(plain, otherwise, self, other);
-  return map(scaled, otherwise, self, other, Number{alpha});
+  return map(scaled, otherwise, self, other, Rounded{{alpha}});
 }
 template <class Other, class Loop>
 void update_scaled(const PointwiseOp& plain, const PointwiseOp& scaled, Loop otherwise,
                    Tensors self, Other other, const Scalar& alpha) {
   if (is_one(alpha)) return update(plain, otherwise, self, other);
-  update(scaled, otherwise, self, other, Number{alpha});
+  update(scaled, otherwise, self, other, Rounded{{alpha}});
 }
 
 Scalars as_scalars(const at::Tensor& numbers, size_t count, std::vector<Scalar>& storage) {
@@ -179,7 +192,7 @@ Scalars as_scalars(const at::Tensor& numbers, size_t count, std::vector<Scalar>&
 // --- powers of a number, norms, copies ---
 
 Outputs pow(const Scalar& base, Tensors exponents) {
-  Number number{base};
+  Rounded number{{base}};
   if (!all_plain(exponents, number)) return loop::_foreach_pow(base, exponents);
   Outputs powers;
   powers.reserve(exponents.size());
@@ -218,7 +231,7 @@ void copy(Tensors self, Tensors source, bool non_blocking) {
   m.impl("_foreach_" #name "_",                                                                    \
          [](Tensors self) { update(op, [&] { loop::_foreach_##name##_(self); }, self); })
 
-#define BINARY_NUMBERS(name, op)                                                                  \
+#define BINARY_NUMBERS(name, op, Number, Numbers)                                                 \
   m.impl("_foreach_" #name ".Scalar", [](Tensors self, const Scalar& number) {                    \
     return map(op, [&] { return loop::_foreach_##name(self, number); }, self, Number{number});    \
   });                                                                                             \
@@ -309,24 +322,24 @@ XLA_KERNELS(m) {
   UNARY(sign, kSign);
   UNARY(sqrt, kSqrt);
 
-  BINARY_NUMBERS(add, kAdd);
+  BINARY_NUMBERS(add, kAdd, Rounded, RoundedNumbers);
   BINARY_SCALED(add, ".List", Tensors, List, kAdd);
   BINARY_SCALED(add, ".Tensor", const at::Tensor&, Single, kAdd);
-  BINARY_NUMBERS(sub, kSub);
+  BINARY_NUMBERS(sub, kSub, Rounded, RoundedNumbers);
   BINARY_SCALED(sub, ".List", Tensors, List, kSub);
-  BINARY_NUMBERS(mul, kMul);
+  BINARY_NUMBERS(mul, kMul, Number, Numbers);
   BINARY_LIST(mul, kMul);
   BINARY_SINGLE(mul, kMul);
-  BINARY_NUMBERS(div, kDivShared);
+  BINARY_NUMBERS(div, kDivShared, Number, Numbers);
   BINARY_LIST(div, kDiv);
   BINARY_SINGLE(div, kDivShared);
-  BINARY_NUMBERS(maximum, kMaximum);
+  BINARY_NUMBERS(maximum, kMaximum, Number, Numbers);
   BINARY_LIST(maximum, kMaximum);
-  BINARY_NUMBERS(minimum, kMinimum);
+  BINARY_NUMBERS(minimum, kMinimum, Number, Numbers);
   BINARY_LIST(minimum, kMinimum);
-  BINARY_NUMBERS(clamp_min, kMaximum);
+  BINARY_NUMBERS(clamp_min, kMaximum, Number, Numbers);
   BINARY_LIST(clamp_min, kMaximum);
-  BINARY_NUMBERS(clamp_max, kMinimum);
+  BINARY_NUMBERS(clamp_max, kMinimum, Number, Numbers);
   BINARY_LIST(clamp_max, kMinimum);
 
   TERNARY(addcmul, kAddcmul);

@@ -173,6 +173,19 @@ Value scalar_operand(const c10::Scalar& number, ElementType common) {
   return lazy::scalar(number, stablehlo::opmath_type(common));
 }
 
+Value rounded_operand(const c10::Scalar& number, ElementType common) {
+  if (number.isFloatingPoint() || number.isIntegral(/*includeBool=*/false)) {
+    const auto single = static_cast<float>(number.toDouble());
+    if (common == ElementType::kBF16) {
+      return scalar_operand(static_cast<float>(c10::BFloat16(single)), common);
+    }
+    if (common == ElementType::kF16) {
+      return scalar_operand(static_cast<float>(c10::Half(single)), common);
+    }
+  }
+  return scalar_operand(number, common);
+}
+
 bool plain_pair(const at::Tensor& a, const at::Tensor& b) {
   const c10::TensorImpl* x = a.unsafeGetTensorImpl();
   const c10::TensorImpl* y = b.unsafeGetTensorImpl();

@@ -43,6 +43,9 @@ Value pointwise(const PointwiseOp& op, Value (&&operands)[N], ElementType common
 
 // A scalar argument for an operator that computes in `common`: kept in its compute type.
 Value scalar_operand(const c10::Scalar& number, ElementType common);
+// The same, rounded to `common` before: what most of CPU's kernels do with a number beside bf16 or
+// f16 (mul, div and factors of fused formulas keep all its bits).
+Value rounded_operand(const c10::Scalar& number, ElementType common);
 
 // True when two xla tensors need no broadcast, conversion or strided output: the fast path.
 bool plain_pair(const at::Tensor& a, const at::Tensor& b);

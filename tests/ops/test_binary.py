@@ -55,6 +55,8 @@ OPS = ops(
 
 DTYPES = (*FLOAT_FIRST, torch.complex64)
 
+HALVES = [torch.bfloat16, torch.float16]
+
 
 @pytest.mark.parametrize("op, dtype", pairs(OPS, DTYPES))
 def test_values(op, dtype):
@@ -148,7 +150,7 @@ def test_integer_powers_of_any_size(dtype):
     check_call(lambda x: (x**64, x**65, 3**x), (exponents,))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", HALVES + [torch.float32, torch.float64], ids=str)
 def test_quotients_to_the_bit(dtype):
     x = torch.rand(50, 20, dtype=dtype) * 100
     for divisor in (3, 7.7, -0.1, torch.tensor(49.0, dtype=dtype), x[0], x[:, :1]):
@@ -158,6 +160,46 @@ def test_quotients_to_the_bit(dtype):
     y /= 7.7
     (z,) = torch._foreach_div([x.to(DEVICE)], 7.7)
     assert torch.equal(y.cpu(), x / 7.7) and torch.equal(z.cpu(), x / 7.7)
+
+
+# Whether CPU rounds the number to the dtype first differs from operator to operator.
+WITH_NUMBERS = {
+    "add": lambda x, y: (x + 0.3, x.clone().add_(0.3), torch.add(x, 0.3, alpha=0.7)),
+    "subtract": lambda x, y: (x - 0.3, 0.3 - x, torch.rsub(x, 0.3, alpha=0.7)),
+    "scaled": lambda x, y: (torch.add(x, y, alpha=0.3), torch.sub(x, y, alpha=0.3)),
+    "scalar tensor": lambda x, y: (x + torch.tensor(0.3), x * torch.tensor(0.3)),
+    "scalar tensor on the device": lambda x, y: (
+        x + torch.tensor(0.3, device=x.device),
+        x * torch.tensor(0.3, device=x.device),
+    ),
+    "multiply": lambda x, y: (x * 0.3, x / 0.3, 0.3 / x),
+    "power": lambda x, y: (x.abs() ** 1.3, 0.3**x, x**2, x.abs() ** 0.5),
+    "remainder": lambda x, y: (torch.fmod(x, 0.3), torch.remainder(x, 0.3), x // 0.3),
+    "fused": lambda x, y: (
+        torch.addcmul(x, x, y, value=0.3),
+        torch.addcdiv(x, x, y, value=0.3),
+        torch.lerp(x, y, 0.3),
+    ),
+    "lists": lambda x, y: (
+        *torch._foreach_add([x], 0.3),
+        *torch._foreach_sub([x], [0.3]),
+        *torch._foreach_add([x], [y], alpha=0.3),
+        *torch._foreach_mul([x], 0.3),
+        *torch._foreach_pow(0.3, [x]),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+def test_numbers_beside_halves_to_the_bit(name, dtype):
+    generator = torch.Generator().manual_seed(0)
+    # Whole vectors: in what is left over, CPU rounds products before it adds them.
+    x, y = (torch.randn(1024, generator=generator).to(dtype) for _ in range(2))
+    expected = WITH_NUMBERS[name](x, y)
+    got = WITH_NUMBERS[name](x.to(DEVICE), y.to(DEVICE))
+    for i, (want, have) in enumerate(zip(expected, got, strict=True)):
+        assert want.dtype == have.dtype and torch.equal(have.cpu(), want), i
 
 
 def test_sums_of_bools():
