@@ -2,12 +2,16 @@
 
 #include <ATen/ops/convolution_native.h>
 
+#include <algorithm>
 #include <limits>
+#include <string>
 
 #include "aten/cpu_kernels.h"
 #include "aten/depthwise.h"
 #include "aten/host_call.h"
 #include "aten/product.h"
+#include "ir/sharding.h"
+#include "sharding/dialect.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -102,6 +106,23 @@ XlaValue spread(Lowering& l, const XlaValue& y, const XlaValue& w, const Geometr
                   options);
 }
 
+// What a gradient of weights is made of, whole on each device along its spatial dimensions, and
+// with groups along the batch too. Where these are cut by some axes of the mesh only, XLA's
+// partitioner adds up partial sums over all devices, those with the same parts too (openxla/xla,
+// spmd/convolution_handler.cc: one all-reduce without groups).
+XlaValue without_copied_sums(Lowering& l, const XlaValue& x, const Geometry& g) {
+  const sharding::Mesh* mesh = l.meshes().main();
+  if (!mesh || l.is_in_part() || sharding::dialect() == sharding::Dialect::kGspmd) return x;
+  const auto cuts = [](int64_t size) { return size > 1; };
+  const bool has_one_axis = std::ranges::count_if(mesh->sizes(), cuts) <= 1;
+  std::string text =
+      l.meshes().text(sharding::Sharding::replicated(mesh, static_cast<size_t>(x.rank())));
+  const size_t batch = text.find("{}");
+  text.replace(text.find("{}", batch + 1), 2, "{?}");  // features: as XLA sees fit
+  if (g.groups == 1 || has_one_axis) text.replace(batch, 2, "{?}");
+  return l->sharding_constraint(x, text);
+}
+
 // w of these dims from x and y: batch and features change places.
 XlaValue match(Lowering& l, const XlaValue& x, const XlaValue& y, const Geometry& g,
                const Dims& w) {
@@ -119,7 +140,7 @@ XlaValue match(Lowering& l, const XlaValue& x, const XlaValue& y, const Geometry
   std::swap(d.input_batch, d.input_feature);
   std::swap(d.kernel_output_feature, d.kernel_input_feature);
   std::swap(d.output_batch, d.output_feature);
-  return convolve(l, x, y, d, options);
+  return convolve(l, without_copied_sums(l, x, g), without_copied_sums(l, y, g), d, options);
 }
 
 bool is_empty(const XlaValue& a, const XlaValue& b) {

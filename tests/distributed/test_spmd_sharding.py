@@ -521,6 +521,23 @@ def test_marked_results_of_torchs_own_kernels(spec):
     torch.testing.assert_close(x.grad.cpu(), host.grad)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    "spec",
+    [("data", None, None, None), (None, None, "model", None), ("data", None, "model", None)],
+)
+def test_gradients_of_convolutions_count_copies_once(groups, spec):
+    layer = nn.Conv2d(4, 8, 3, padding=1, groups=groups)
+    x = torch.randn(4, 4, 8, 8)
+    layer(x).square().sum().backward()
+    cut = nn.Conv2d(4, 8, 3, padding=1, groups=groups).to("xla")
+    cut.load_state_dict(layer.state_dict())
+    cut(xs.mark_sharding(x.to("xla"), MESH, spec)).square().sum().backward()
+    torch_xla.sync()
+    torch.testing.assert_close(cut.weight.grad.cpu(), layer.weight.grad, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(cut.bias.grad.cpu(), layer.bias.grad, rtol=1e-4, atol=1e-3)
+
+
 def test_why_a_step_was_compiled_again(metrics):
     metrics.clear_all()
 
