@@ -5,6 +5,8 @@
 
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/group_norm_native.h>
+#include <ATen/ops/native_group_norm.h>
 
 #include "aten/pointwise.h"
 #include "aten/trimmed.h"
@@ -276,6 +278,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_group_norm(
           lazy::make(Value(y.node, 2), statistics, input.device())};
 }
 
+// torch's own composition makes every input row-major on devices other than CPU, where images that
+// lie channels last stay so.
+at::Tensor group_norm(const at::Tensor& input, int64_t groups, const OptionalTensor& weight,
+                      const OptionalTensor& bias, double eps, bool) {
+  const auto format = input.suggest_memory_format();
+  const int64_t channels = input.dim() < 2 ? 0 : input.size(1);
+  const auto fits = [&](const OptionalTensor& parameter) {
+    return !parameter || !parameter->defined() ||
+           (parameter->dim() == 1 && parameter->numel() == channels);
+  };
+  if (format == at::MemoryFormat::Contiguous || groups <= 0 || channels % groups != 0 ||
+      !fits(weight) || !fits(bias)) {
+    return at::native::group_norm(input, groups, weight, bias, eps, false);  // or its error
+  }
+  const int64_t n = input.size(0);
+  const int64_t places = c10::multiply_integers(input.sizes().slice(2));
+  return std::get<0>(at::native_group_norm(input.contiguous(format), or_undefined(weight),
+                                           or_undefined(bias), n, channels, places, groups, eps));
+}
+
 // As layer_norm's, over the groups. Attributes: the grouped sizes, whether there is a weight, the
 // mask. Operands: g, x, mean, rstd, weight.
 const Op kGroupNormBackward{
@@ -352,6 +374,10 @@ XLA_KERNELS(m) {
   m.impl("native_layer_norm_backward", native_layer_norm_backward);
   m.impl("native_group_norm", native_group_norm);
   m.impl("native_group_norm_backward", native_group_norm_backward);
+  m.impl("group_norm", group_norm);
 }
+
+// A composition for autograd, as torch's own.
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { m.impl("group_norm", group_norm); }
 
 }  // namespace torch_xla::aten

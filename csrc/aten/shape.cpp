@@ -15,6 +15,7 @@
 #include <ATen/ops/diag_embed_native.h>
 #include <ATen/ops/diagonal_copy_native.h>
 #include <ATen/ops/diagonal_scatter_native.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/expand_copy_native.h>
 #include <ATen/ops/narrow_copy_native.h>
@@ -45,6 +46,8 @@
 
 namespace torch_xla::aten {
 namespace {
+
+using at::MemoryFormat;
 
 using Operands = c10::SmallVector<Value, 8>;
 using Sizes = c10::SmallVector<int64_t, 6>;
@@ -231,6 +234,17 @@ at::Tensor stack(at::TensorList tensors, int64_t dim) {
   return lazy::make(std::move(result), first.scalar_type(), first.device());
 }
 
+// A new tensor of the dtype of `like` in that memory format.
+at::Tensor in_format(const Value& value, const at::Tensor& like, MemoryFormat format) {
+  if (format == MemoryFormat::Contiguous) {
+    return lazy::make(value, like.scalar_type(), like.device());
+  }
+  const at::Tensor result =
+      at::empty(at::IntArrayRef(value.dims().data(), value.dims().size()), like.options(), format);
+  lazy::write(result, value);
+  return result;
+}
+
 // --- repeat, flip, roll ---
 
 // [a, b] repeated [r, s] times: broadcast [a, b] to [r, a, s, b], and merge.
@@ -308,11 +322,13 @@ at::Tensor roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
     places.push_back(((shifts[i] % size) + size) % size);
   }
   if (self.dim() == 0) return self.clone();
-  return lazy::make(Value(Node::make(kRoll, {value_of(self)},
-                                     Attributes::of(std::span<const int64_t>(places),
-                                                    std::span<const int64_t>(axes)),
-                                     ShapeRef{element_type(self), span_of(self.sizes())})),
-                    self.scalar_type(), self.device());
+  const Value rolled =
+      Node::make(kRoll, {value_of(self)},
+                 Attributes::of(std::span<const int64_t>(places), std::span<const int64_t>(axes)),
+                 ShapeRef{element_type(self), span_of(self.sizes())});
+  // CPU's rolls by nothing, or over all elements, are row-major copies; others keep the format.
+  const bool moves = !axes.empty() && !places.contains(0);
+  return in_format(rolled, self, moves ? self.suggest_memory_format() : MemoryFormat::Contiguous);
 }
 
 // --- tril, triu ---
@@ -443,6 +459,20 @@ at::Tensor channel_shuffle(const at::Tensor& self, int64_t groups) {
   return result;
 }
 
+// `shuffled` as CPU lays it out, whose kernel keeps the format of what it shuffles.
+at::Tensor formatted_as(const at::Tensor& self, const at::Tensor& shuffled) {
+  const auto format = self.suggest_memory_format();
+  return format == MemoryFormat::Contiguous ? shuffled : shuffled.clone(format);
+}
+
+at::Tensor pixel_shuffle(const at::Tensor& self, int64_t upscale_factor) {
+  return formatted_as(self, at::native::math_pixel_shuffle(self, upscale_factor));
+}
+
+at::Tensor pixel_unshuffle(const at::Tensor& self, int64_t downscale_factor) {
+  return formatted_as(self, at::native::math_pixel_unshuffle(self, downscale_factor));
+}
+
 // CPU's kernel takes a dim that is too large for another kind of error than torch's meta function.
 at::Tensor narrow_copy(const at::Tensor& self, int64_t dim, c10::SymInt start, c10::SymInt length) {
   TORCH_CHECK(dim < self.dim(), "narrow_copy: expected dim < ", self.dim(), ", got ", dim);
@@ -469,8 +499,8 @@ XLA_KERNELS(m) {
 
   // torch's own compositions of views, clones and copies.
   m.impl("diag_embed", at::native::diag_embed);
-  m.impl("pixel_shuffle", at::native::math_pixel_shuffle);
-  m.impl("pixel_unshuffle", at::native::math_pixel_unshuffle);
+  m.impl("pixel_shuffle", pixel_shuffle);
+  m.impl("pixel_unshuffle", pixel_unshuffle);
   m.impl("slice_scatter", at::native::slice_scatter);
   m.impl("select_scatter", at::native::select_scatter_symint);
   m.impl("diagonal_scatter", at::native::diagonal_scatter);
