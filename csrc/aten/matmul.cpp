@@ -5,6 +5,7 @@
 #include <ATen/ops/_trilinear_native.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/addr_native.h>
 #include <ATen/ops/baddbmm_meta.h>
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/empty.h>
@@ -369,6 +370,30 @@ Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& be
   return self;
 }
 
+// --- addr ---
+
+void check_vectors(const Tensor& a, const Tensor& b) {
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1,
+              "vec1 and vec2 should be 1-dimensional vectors. Got dimensions ", a.dim(), " and ",
+              b.dim());
+}
+
+Tensor addr(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+            const Scalar& alpha) {
+  check_vectors(a, b);
+  const auto expanded = at::expand_size(self, {a.size(0), b.size(0)}, "addr");
+  return at::native::math_addr(*expanded, a, b, beta, alpha);
+}
+
+Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+              const Scalar& alpha) {
+  check_vectors(a, b);
+  TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
+  TORCH_CHECK(self.size(0) == a.size(0) && self.size(1) == b.size(0),
+              "size mismatch, input: ", self.sizes(), ", v1: ", a.sizes(), ", v2: ", b.sizes());
+  return at::native::math_addr_out(self, a, b, beta, alpha, self);
+}
+
 // --- int8 product with an int32 result ---
 
 const Op kIntMm{"aten::_int_mm", [](Lowering& l, const Node&) -> Results {
@@ -410,6 +435,8 @@ XLA_KERNELS(m) {
   m.impl("vdot", vdot);
   m.impl("addbmm", addbmm);
   m.impl("addbmm_", addbmm_);
+  m.impl("addr", addr);
+  m.impl("addr_", addr_);
   m.impl("_int_mm", int_mm);
   m.impl("_trilinear", at::native::_trilinear);  // a composition
 }

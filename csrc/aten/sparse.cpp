@@ -18,10 +18,13 @@
 #include <ATen/ops/ccol_indices_native.h>
 #include <ATen/ops/clone_native.h>
 #include <ATen/ops/col_indices_native.h>
+#include <ATen/ops/copy_native.h>
 #include <ATen/ops/copy_sparse_to_sparse_native.h>
 #include <ATen/ops/crow_indices_native.h>
 #include <ATen/ops/dense_dim_native.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_native.h>
+#include <ATen/ops/fill_native.h>
 #include <ATen/ops/indices_native.h>
 #include <ATen/ops/is_coalesced_native.h>
 #include <ATen/ops/resize_as_sparse_native.h>
@@ -30,6 +33,8 @@
 #include <ATen/ops/sparse_resize_and_clear_native.h>
 #include <ATen/ops/sparse_resize_native.h>
 #include <ATen/ops/values_native.h>
+#include <ATen/ops/zero_native.h>
+#include <ATen/ops/zeros.h>
 
 #include "aten/fallback.h"
 #include "aten/kernel.h"
@@ -226,6 +231,17 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat>) {
   return to_copy(self, {}, {}, {}, {}, false, {});
 }
 
+// torch's own makes a tensor of its class, whose constructor does not take xla.
+at::Tensor zeros_like(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                      std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                      std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {
+  const bool stays = layout.value_or(self.layout()) == self.layout() &&
+                     device.value_or(self.device()) == self.device();
+  if (stays) return at::empty_like(self, dtype, layout, device, pinned, format).zero_();
+  return at::zeros(self.sizes(), dtype.value_or(self.scalar_type()), layout.value_or(self.layout()),
+                   device.value_or(self.device()), pinned);
+}
+
 // torch picks the key by the device and layout that are asked for, or by those of the parts.
 void register_constructors(torch::Library& m) {
   m.impl("sparse_compressed_tensor.comp_plain_value_size", checked_compressed);
@@ -270,6 +286,11 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
   m.impl("dense_dim", at::native::dense_dim_sparse_csr);
   m.impl("clone", clone);
   m.impl("_to_copy", to_copy);
+  // What the host computed in place is copied back by these.
+  m.impl("copy_", at::native::copy_sparse_compressed_);
+  m.impl("fill_.Scalar", at::native::fill_sparse_csr_);
+  m.impl("zero_", at::native::zero_sparse_csr_);
+  m.impl("zeros_like", torch_xla::aten::zeros_like);
   register_constructors(m);
   take_host_kernels(m, c10::DispatchKey::SparseCsrXLA, c10::DispatchKey::SparseCsrCPU);
 }

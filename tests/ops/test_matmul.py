@@ -265,3 +265,21 @@ def test_short_floats_transposed_on_either_side(batch, dtype):
         return a.mT @ b, (a * 2).mT @ (b.mT * 2).mT, torch.einsum("...ki,...kj->...ij", a, b)
 
     check_call(products, (a.requires_grad_(), b.requires_grad_()), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("sizes", [(), (3,), (1, 3), (2, 1), (1, 2, 3), (0,), (2, 3)])
+def test_addr_takes_the_sizes_that_cpu_takes(sizes, dtype):
+    """The functional form broadcasts what is added to; the in-place form does not."""
+    for function in (torch.addr, lambda x, a, b: x.addr_(a, b)):
+        given = (torch.ones(sizes), torch.ones(2), torch.ones(3))
+        results = []
+        for device in ("cpu", DEVICE):
+            x, a, b = (t.clone().to(dtype).to(device) for t in given)
+            try:
+                results.append(function(x, a, b).cpu())
+            except RuntimeError:
+                results.append(None)
+        expected, got = results
+        assert (expected is None) == (got is None)
+        assert expected is None or torch.equal(expected, got)

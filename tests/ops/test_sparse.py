@@ -103,3 +103,25 @@ def test_new_makes_sparse_tensors():
         assert made.size() == expected.size() and made._nnz() == 0
     with pytest.raises(TypeError):
         on_device.new("four")
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_compressed_layouts_in_place(layout):
+    changes = (
+        lambda t: t.fill_(2),
+        lambda t: t.zero_(),
+        lambda t: t.clone().zero_(),
+        lambda t: t.copy_(2 * t),
+        lambda t: t.mul_(3),
+        torch.zeros_like,
+        lambda t: torch.zeros_like(t, dtype=torch.int64),
+        torch.ones_like,
+        lambda t: torch.full_like(t, 4),
+    )
+    for change in changes:
+        dense = []
+        for device in ("cpu", DEVICE):
+            result = change(DENSE.to_sparse(layout=layout).to(device))
+            assert result.layout == layout and result.device.type == torch.device(device).type
+            dense.append(result.cpu().to_dense())
+        assert torch.equal(*dense)
