@@ -131,3 +131,16 @@ def test_same_storage_and_view(device, no_fallback):
     assert x.is_set_to(x.view(3, 4))
     assert not x.is_set_to(x.clone())
     assert not x.is_set_to(x[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.int8], ids=str)
+def test_histogram_of_integers(dtype, device, no_fallback):
+    """CPU knows none, and models written for accelerators count with them."""
+    x = (t(6, 50) * 4).round().clamp(0, 7).to(dtype)
+    for numbers in (x, x[0, :1], x[0, 0], x[:0]):
+        for bins, least, greatest in ((8, 0, 7), (4, 0, 0), (5, 2, 5), (3, 7, 7)):
+            expected = torch.histc(numbers.double(), bins, least, greatest)
+            got = torch.histc(numbers.to(device), bins, least, greatest)
+            check_equal(expected.to(dtype), got)
+    with pytest.raises(RuntimeError, match="max must be larger than min"):
+        torch.histc(x.to(device), 4, 3, 2)

@@ -417,3 +417,27 @@ def _range_out(start: Any, end: Any, step: Any = 1, *, out: Tensor) -> Tensor:
     whole = not out.dtype.is_floating_point and not out.dtype.is_complex
     steps = torch.arange(count, dtype=torch.int64 if whole else torch.float64, device=out.device)
     return _into([out], [start + steps * step])
+
+
+# --- Counting ---
+
+
+@_of("histc")
+def _histogram_of_integers(x: Tensor, bins: int = 100, least: Any = 0, greatest: Any = 0) -> Any:
+    """CPU counts floats only, in a kernel of its own; models for accelerators count integers."""
+    if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype == torch.bool or bins <= 0:
+        return NotImplemented
+    if least > greatest:
+        raise RuntimeError("max must be larger than min")
+    numbers = x.flatten().long()
+    if least == greatest and x.numel():
+        low, high = numbers.aminmax()
+        single = (low == high).long()
+        low, high = low - single, high + single
+    else:
+        single = least == greatest
+        low, high = int(least) - single, int(greatest) + single
+    place = torch.div((numbers - low) * bins, high - low, rounding_mode="floor").clamp(max=bins - 1)
+    counts = (numbers >= low) & (numbers <= high)
+    result = torch.zeros(bins, dtype=x.dtype, device=x.device)
+    return result.scatter_add(0, torch.where(counts, place, 0), counts.to(x.dtype))
