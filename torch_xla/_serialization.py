@@ -52,6 +52,8 @@ def _with_xla(reduce: Any) -> Any:
         if self.device.type != "xla":
             return reduce(self, protocol)
         warn_if_has_hooks(self)
+        if self.layout != torch.strided:
+            return torch._utils._rebuild_sparse_tensor, (self.layout, _parts_of(self))
         # Types that never had a storage class of their own are stored as bytes.
         as_bytes = self.dtype in torch.storage._new_dtypes()
         storage = torch.storage.TypedStorage(
@@ -68,6 +70,16 @@ def _with_xla(reduce: Any) -> Any:
 
     reduce_ex._knows_xla = True
     return reduce_ex
+
+
+def _parts_of(sparse: torch.Tensor) -> tuple:
+    """What torch rebuilds a sparse tensor of: its indices, values and size."""
+    if sparse.layout == torch.sparse_coo:
+        return sparse._indices(), sparse._values(), sparse.size(), sparse.is_coalesced()
+    by_rows = sparse.layout in (torch.sparse_csr, torch.sparse_bsr)
+    compressed = sparse.crow_indices() if by_rows else sparse.ccol_indices()
+    plain = sparse.col_indices() if by_rows else sparse.row_indices()
+    return compressed, plain, sparse.values(), sparse.size()
 
 
 def _with_storage(deepcopy: Any) -> Any:
