@@ -44,8 +44,16 @@ def _fake_quantize(x: Tensor, scale: Any, zero_point: Any, low: int, high: int) 
     return ((number.clamp(low, high) - zero_point) * scale).to(x.dtype), mask
 
 
+def _check_ends(low: int, high: int) -> None:
+    if low > high:  # PyTorch's words, gap and all
+        raise RuntimeError("`quant_min` should be less than or         equal to `quant_max`.")
+
+
 @_of("fake_quantize_per_tensor_affine_cachemask")
 def _per_tensor(x: Tensor, scale: float, zero_point: int, low: int, high: int) -> Any:
+    _check_ends(low, high)
+    if not low <= zero_point <= high:
+        raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
     return _fake_quantize(x, scale, zero_point, low, high)
 
 
@@ -62,6 +70,16 @@ def _per_tensor_of_tensors(
 def _per_channel(
     x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
 ) -> Any:
+    if zero_point.dtype not in (torch.int32, torch.float32, torch.float16):
+        found = str(torch.empty(0, dtype=zero_point.dtype).type()).split(".")[1][: -len("Tensor")]
+        raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {found}")
+    if scale.dim() != 1 or zero_point.dim() != 1 or scale.numel() != zero_point.numel():
+        raise RuntimeError("scale and zero-point need to be vectors of one size")
+    if scale.numel() != x.size(axis):
+        raise RuntimeError(
+            "dimensions of scale and zero-point are not consistent with input tensor"
+        )
+    _check_ends(low, high)
     return _fake_quantize(x, _along(x, scale, axis), _along(x, zero_point, axis), low, high)
 
 
