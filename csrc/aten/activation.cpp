@@ -31,7 +31,7 @@
 #include <numbers>
 
 #include "aten/complex_math.h"
-#include "aten/elementwise.h"
+#include "aten/fitting.h"
 #include "lazy/runtime.h"
 
 namespace torch_xla::aten {
@@ -80,9 +80,12 @@ struct HardtanhMeta : at::TensorIteratorBase {
     const at::ScalarType dtype = self.scalar_type();
     TORCH_CHECK(dtype != at::kBool, "Bool inputs not supported for hardtanh");
     TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "clamp is not supported for complex types");
-    if (at::isIntegralType(dtype, false) && !at::isSignedType(dtype)) {
-      TORCH_CHECK(low.toLong() >= 0 && high.toLong() >= 0,
+    if (at::isIntegralType(dtype, false)) {
+      const int64_t least = low.toLong(), greatest = high.toLong();
+      TORCH_CHECK(at::isSignedType(dtype) || (least >= 0 && greatest >= 0),
                   "cannot do hardtanh on an unsigned type with negative limits");
+    } else {
+      for (const at::Scalar& number : {low, high}) (void)number.toDouble();  // refuses complex ones
     }
     build_borrowing_unary_op(maybe_get_output(0), self);
   }
@@ -419,10 +422,12 @@ at::Tensor glu_backward(const at::Tensor& grad, const at::Tensor& self, int64_t 
 
 XLA_KERNELS(m) {
   numeric<ReluMeta, kRelu>(m, {"relu", "relu_"});
-  numeric<META(threshold), kThreshold, Domain::kNotComplex>(m, FORMS(threshold));
+  fitting<META(threshold), kThreshold, Domain::kNotComplex, Fit::kCompute, Fit::kDtype>(
+      m, FORMS(threshold));
   numeric<META(threshold_backward), kThresholdBackward, Domain::kNotComplex>(
       m, GRADIENT(threshold_backward));
-  numeric<HardtanhMeta, kHardtanh>(m, {"hardtanh", "hardtanh_", "hardtanh.out"});
+  fitting<HardtanhMeta, kHardtanh, Domain::kAny, Fit::kDtype, Fit::kDtype>(
+      m, {"hardtanh", "hardtanh_", "hardtanh.out"});
   numeric<BinaryMeta<Number, Number>, kHardtanhBackward, Domain::kFloat>(
       m, GRADIENT(hardtanh_backward));
 
@@ -448,22 +453,24 @@ XLA_KERNELS(m) {
   numeric<META(hardsigmoid_backward), kHardsigmoidBackward, Domain::kFloat>(
       m, GRADIENT(hardsigmoid_backward));
 
-  numeric<META(elu), kElu, Domain::kFloat>(m, FORMS(elu));
+  fitting<META(elu), kElu, Domain::kFloat, Fit::kCompute, Fit::kCompute, Fit::kCompute>(m,
+                                                                                        FORMS(elu));
   numeric<META(elu_backward), kEluBackward, Domain::kFloat>(m, GRADIENT(elu_backward));
-  numeric<META(leaky_relu), kLeakyRelu, Domain::kFloat>(m, FORMS(leaky_relu));
+  fitting<META(leaky_relu), kLeakyRelu, Domain::kFloat, Fit::kCompute>(m, FORMS(leaky_relu));
   numeric<META(leaky_relu_backward), kLeakyReluBackward, Domain::kFloat>(
       m, GRADIENT(leaky_relu_backward));
   numeric<BinaryMeta<>, kPrelu, Domain::kFloat>(m, {"_prelu_kernel"});
   m.impl("_prelu_kernel_backward", &prelu_backward);
 
-  numeric<META(softplus), kSoftplus, Domain::kFloat>(m, {"softplus", nullptr, "softplus.out"});
+  fitting<META(softplus), kSoftplus, Domain::kFloat, Fit::kCompute, Fit::kCompute>(
+      m, {"softplus", nullptr, "softplus.out"});
   numeric<META(softplus_backward), kSoftplusBackward, Domain::kFloat>(m,
                                                                       GRADIENT(softplus_backward));
   structured<META(softshrink), softshrink>(m, {"softshrink", nullptr, "softshrink.out"});
   numeric<META(softshrink_backward), kShrinkBackward, Domain::kFloat>(
       m, GRADIENT(softshrink_backward));
-  numeric<META(hardshrink), kHardshrink, Domain::kFloat>(m,
-                                                         {"hardshrink", nullptr, "hardshrink.out"});
+  fitting<META(hardshrink), kHardshrink, Domain::kFloat, Fit::kDtype>(
+      m, {"hardshrink", nullptr, "hardshrink.out"});
   numeric<META(hardshrink_backward), kShrinkBackward, Domain::kFloat>(
       m, GRADIENT(hardshrink_backward));
   m.impl("log_sigmoid_forward", &log_sigmoid_forward);

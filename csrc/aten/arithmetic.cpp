@@ -17,6 +17,7 @@
 #include "aten/checks.h"
 #include "aten/elementwise.h"
 #include "aten/formulas.h"
+#include "aten/masked.h"
 #include "lazy/runtime.h"
 
 namespace torch_xla::aten {
@@ -94,6 +95,7 @@ struct AddLike {
   static Value compute(Infer<Meta, 1>& it, const at::Tensor& self, const at::Tensor& other,
                        const at::Scalar& alpha) {
     const ElementType common = common_type(it);
+    check_number(alpha, lazy::scalar_type(common));
     if (alpha.equal(1)) {
       return pointwise(plain, {term(self, common), term(other, common)}, common, it.output_shape());
     }
@@ -347,7 +349,8 @@ XLA_KERNELS(m) {
   COMPARISON(ge, kGe, Domain::kNotComplex);
   elementwise<at::meta::structured_maximum, kMaximum>(m, {"maximum", nullptr, "maximum.out"});
   elementwise<at::meta::structured_minimum, kMinimum>(m, {"minimum", nullptr, "minimum.out"});
-  elementwise<at::meta::structured_atan2, kAtan2>(m, {"atan2", "atan2_", "atan2.out"});
+  numeric<at::meta::structured_atan2, kAtan2, Domain::kNotComplex>(
+      m, {"atan2", "atan2_", "atan2.out"});
 }
 
 }  // namespace torch_xla::aten

@@ -33,6 +33,7 @@
 #include "aten/checks.h"
 #include "aten/elementwise.h"
 #include "aten/formulas.h"
+#include "aten/masked.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -186,6 +187,9 @@ int64_t special_exponent(const at::Scalar& exponent, ElementType common) {
 
 Value pow_value(const at::Tensor& self, const at::Scalar& exponent, ElementType common,
                 ShapeRef output) {
+  if (stablehlo::is_integer(common) || stablehlo::opmath_type(common) != common) {
+    check_number(exponent, lazy::scalar_type(common));  // CPU takes wider ones for wider floats
+  }
   const Value base = value_of(self);
   if (exponent.equal(1)) return convert(base, output.type);
   if (exponent.equal(0)) return lazy::full(1, output.type, output.dims);

@@ -151,6 +151,8 @@ Scalar rounded(const Scalar& number, at::ScalarType dtype) {
       return static_cast<double>(static_cast<float>(number.to<at::BFloat16>()));
     case at::kDouble:
       return number.to<double>();
+    case at::kByte:  // wraps small negative ones, as CPU does
+      return static_cast<int64_t>(number.to<uint8_t>());
     default:
       break;
   }
@@ -180,6 +182,8 @@ at::Tensor& linspace_out(const Scalar& start, const Scalar& end, int64_t steps, 
   const ElementType type = element_type(out);
   const ElementType compute =
       stablehlo::is_integer(type) ? ElementType::kF64 : stablehlo::opmath_type(type);
+  check_number(start, dtype);
+  check_number(end, dtype);
   const Scalar first = rounded(start, dtype), last = rounded(end, dtype);
   const Value value = Node::make(kLinspace,
                                  {lazy::scalar(first, compute), lazy::scalar(last, compute),
@@ -200,6 +204,8 @@ at::Tensor& logspace_out(const Scalar& start, const Scalar& end, int64_t steps, 
   }
   // In f64 as CPU: a power of integers must not fall short of an integer.
   const ElementType compute = stablehlo::is_complex(type) ? ElementType::kC128 : ElementType::kF64;
+  check_number(start, dtype);
+  check_number(end, dtype);
   const Scalar first = rounded(start, dtype), last = rounded(end, dtype);
   const Value value = Node::make(
       kLogspace,

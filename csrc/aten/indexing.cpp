@@ -604,6 +604,7 @@ Value index_add(Infer<at::meta::structured_index_add, 1>& it, const at::Tensor& 
   }
   const Value rows = rows_of(kIndexRows.name, self, dim, index, false,
                              self.dim() > 1 ? CheckError::kRuntime : CheckError::kIndex);
+  check_number(alpha, self.scalar_type());
   if (alpha.equal(1)) return index_rows(it.output_shape(), self, dim, rows, source, Combine::kAdd);
   return index_rows(it.output_shape(), self, dim, rows, source, Combine::kAdd,
                     lazy::scalar(alpha, stablehlo::opmath_type(element_type(self))));
@@ -670,6 +671,7 @@ at::Tensor& index_fill_scalar_(at::Tensor& self, int64_t dim, const at::Tensor& 
                                const at::Scalar& value) {
   TORCH_CHECK(self.is_complex() || !value.isComplex(),
               "index_fill_(): Converting complex Scalar to non-complex type is not supported");
+  check_number(value, self.scalar_type());
   return index_fill(self, dim, index, lazy::scalar(value, element_type(self)));
 }
 

@@ -13,6 +13,7 @@
 
 #include <cmath>
 
+#include "aten/masked.h"
 #include "aten/product.h"
 #include "aten/trimmed.h"
 
@@ -99,6 +100,9 @@ bool is_zero(const Scalar& number) {
 Value add_product(const Op& op, const Tensor& self, const Tensor& a, const Tensor& b,
                   const Scalar& beta, const Scalar& alpha, ShapeRef output,
                   std::optional<bool> gelu = {}) {
+  const at::ScalarType dtype = self.scalar_type();
+  const bool in_dtype = &op == &kAddmv || !at::isReducedFloatingType(dtype);  // as CPU's kernels
+  for (const Scalar* number : {&beta, &alpha}) check_number(*number, in_dtype ? dtype : at::kFloat);
   std::array<Value, 5> operands{value_of(self), value_of(a), value_of(b)};
   size_t count = 3;
   const Scaling scaling{!is_zero(beta), !is_zero(beta) && !is_one(beta), !is_one(alpha)};
@@ -378,9 +382,20 @@ void check_vectors(const Tensor& a, const Tensor& b) {
               b.dim());
 }
 
+void check_factors(const Tensor& self, const Scalar& beta, const Scalar& alpha) {
+  const bool whole = at::isIntegralType(self.scalar_type(), /*includeBool=*/true);
+  TORCH_CHECK(!whole || beta.isIntegral(/*includeBool=*/true),
+              "For integral input tensors, argument beta must not be a floating point number.");
+  TORCH_CHECK(!whole || alpha.isIntegral(/*includeBool=*/true),
+              "For integral input tensors, argument alpha must not be a floating point number.");
+  check_number(beta, self.scalar_type());
+  check_number(alpha, self.scalar_type());
+}
+
 Tensor addr(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
             const Scalar& alpha) {
   check_vectors(a, b);
+  check_factors(self, beta, alpha);
   const auto expanded = at::expand_size(self, {a.size(0), b.size(0)}, "addr");
   return at::native::math_addr(*expanded, a, b, beta, alpha);
 }
@@ -388,6 +403,7 @@ Tensor addr(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& 
 Tensor& addr_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
               const Scalar& alpha) {
   check_vectors(a, b);
+  check_factors(self, beta, alpha);
   TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
   TORCH_CHECK(self.size(0) == a.size(0) && self.size(1) == b.size(0),
               "size mismatch, input: ", self.sizes(), ", v1: ", a.sizes(), ", v2: ", b.sizes());

@@ -12,6 +12,7 @@
 #include <ATen/ops/replication_pad2d_meta.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 
+#include "aten/masked.h"
 #include "aten/resample.h"
 
 namespace torch_xla::aten {
@@ -60,11 +61,13 @@ Tensor constant_pad_nd(const Tensor& self, IntArrayRef pad, const at::Scalar& va
                 ", resulted in a negative output size, which is invalid. Check dimension ", d,
                 " of your input.");
   }
+  const bool grows = std::any_of(pad.begin(), pad.end(), [](int64_t width) { return width > 0; });
+  if (grows) check_filling(value, self.scalar_type(), c10::multiply_integers(sizes));
   const ElementType type = element_type(self);
   const Value padded_value = Node::make(kConstantPad, {value_of(self), lazy::scalar(value, type)},
                                         Attributes::of(low, high), ShapeRef{type, sizes});
   // What only becomes smaller keeps the order of its strides, as the copy of a slice does.
-  if (std::all_of(pad.begin(), pad.end(), [](int64_t width) { return width <= 0; })) {
+  if (!grows) {
     const std::vector<int64_t> strides = lazy::is_dense(sizes, self.strides())
                                              ? self.strides().vec()
                                              : at::infer_dense_strides(sizes, self.strides());

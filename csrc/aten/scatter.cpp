@@ -8,6 +8,7 @@
 
 #include "aten/checks.h"
 #include "aten/indices.h"
+#include "aten/masked.h"
 #include "aten/trimmed.h"
 
 namespace torch_xla::aten {
@@ -118,6 +119,7 @@ Value scatter_src(Infer<at::meta::structured_scatter_src, 1>& it, const at::Tens
 
 Value scatter_value(Infer<at::meta::structured_scatter_value, 1>& it, const at::Tensor& self,
                     int64_t dim, const at::Tensor& index, const at::Scalar& value) {
+  check_number(value, self.scalar_type());
   return scatter_node(it.output_shape(), self, dim, index, lazy::scalar(value, element_type(self)),
                       Combine::kSet);
 }
@@ -131,6 +133,7 @@ Value scatter_reduce_src(Infer<at::meta::structured_scatter_reduce, 1>& it, cons
 Value scatter_reduce_value(Infer<at::meta::structured_scatter_value_reduce, 1>& it,
                            const at::Tensor& self, int64_t dim, const at::Tensor& index,
                            const at::Scalar& value, std::string_view reduce) {
+  check_number(value, self.scalar_type());
   return scatter_node(it.output_shape(), self, dim, index, lazy::scalar(value, element_type(self)),
                       named_combine(reduce));
 }

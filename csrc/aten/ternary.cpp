@@ -8,7 +8,10 @@
 #include <ATen/ops/lerp_meta.h>
 #include <ATen/ops/result_type.h>
 
-#include "aten/elementwise.h"
+#include <cmath>
+#include <limits>
+
+#include "aten/fitting.h"
 #include "aten/formulas.h"
 #include "aten/trimmed.h"
 
@@ -101,9 +104,24 @@ Value clamp_value(const Value& self, const Value& low, const Value& high, Elemen
 using ClampScalar = at::meta::structured_clamp;
 using ClampTensor = at::meta::structured_clamp_Tensor;
 
+// In CPU's words. A bound that is NaN fills the result there.
+void check_bounds(const at::Tensor& self, at::ScalarType type, at::OptionalScalarRef low,
+                  at::OptionalScalarRef high) {
+  const auto is_nan = [](at::OptionalScalarRef bound) {
+    return bound && std::isnan(bound.get().to<double>());
+  };
+  if (is_nan(low) || is_nan(high)) {
+    check_filling(std::numeric_limits<double>::quiet_NaN(), type, self.numel());
+    return;
+  }
+  if (low) check_number(low.get(), type);
+  if (high) check_number(high.get(), type);
+}
+
 Value clamp_structured(Infer<ClampScalar, 1>& it, const at::Tensor& self, at::OptionalScalarRef low,
                        at::OptionalScalarRef high) {
   const ElementType common = it.output_type();
+  check_bounds(self, it.output().scalar_type(), low, high);
   return clamp_value(value_of(self), low ? scalar_operand(low.get(), common) : Value(),
                      high ? scalar_operand(high.get(), common) : Value(), common,
                      it.output_shape());
@@ -151,6 +169,7 @@ at::Tensor clamp(const at::Tensor& self, const std::optional<at::Scalar>& low,
   if (!plain_float(self) || !real || !(low || high)) {
     return ClampScalars::functional(self, low, high);
   }
+  check_bounds(self, self.scalar_type(), ref(low), ref(high));
   const ElementType type = element_type(self);
   return make_like(clamp_value(lazy::read(self), low ? scalar_operand(*low, type) : Value(),
                                high ? scalar_operand(*high, type) : Value(), type, shape_of(self)),
@@ -187,18 +206,18 @@ XLA_KERNELS(m) {
   m.impl("clamp.Tensor", &ClampTensors::functional);
   m.impl("clamp_.Tensor", &ClampTensors::inplace);
   m.impl("clamp.Tensor_out", &ClampTensors::out);
-  numeric<META(clamp_min), kClampMin, Domain::kNotComplex>(m, FORMS(clamp_min));
-  numeric<META(clamp_max), kClampMax, Domain::kNotComplex>(m, FORMS(clamp_max));
+  fitting<META(clamp_min), kClampMin, Domain::kNotComplex, Fit::kDtype>(m, FORMS(clamp_min));
+  fitting<META(clamp_max), kClampMax, Domain::kNotComplex, Fit::kDtype>(m, FORMS(clamp_max));
   numeric<META(clamp_min_Tensor), kClampMin, Domain::kNotComplex>(
       m, {"clamp_min.Tensor", "clamp_min_.Tensor", "clamp_min.Tensor_out"});
   numeric<META(clamp_max_Tensor), kClampMax, Domain::kNotComplex>(
       m, {"clamp_max.Tensor", "clamp_max_.Tensor", "clamp_max.Tensor_out"});
 
-  numeric<META(addcmul), kAddcmul>(m, FORMS(addcmul));
-  numeric<META(addcdiv), kAddcdiv>(m, FORMS(addcdiv));
+  fitting<META(addcmul), kAddcmul, Domain::kAny, Fit::kCompute>(m, FORMS(addcmul));
+  fitting<META(addcdiv), kAddcdiv, Domain::kAny, Fit::kCompute>(m, FORMS(addcdiv));
   numeric<META(lerp_Tensor), kLerp, Domain::kFloatOrComplex>(
       m, {"lerp.Tensor", "lerp_.Tensor", "lerp.Tensor_out"});
-  numeric<META(lerp_Scalar), kLerp, Domain::kFloatOrComplex>(
+  fitting<META(lerp_Scalar), kLerp, Domain::kFloatOrComplex, Fit::kCompute>(
       m, {"lerp.Scalar", "lerp_.Scalar", "lerp.Scalar_out"});
 }
 
