@@ -1,6 +1,8 @@
 // What gradient scalers need: gradients divided by the scale, and the scale that follows from them
 // (Micikevicius et al., "Mixed Precision Training", 2018, section 3.2).
 
+#include <ATen/MemoryOverlap.h>
+
 #include "aten/kernel.h"
 
 namespace torch_xla::aten {
@@ -49,6 +51,7 @@ void non_finite_check_and_unscale(at::TensorList gradients, at::Tensor& found_in
                 gradient.device());
     TORCH_CHECK(at::isFloatingType(gradient.scalar_type()), kName,
                 ": expected floating point gradients, got ", gradient.scalar_type());
+    at::assert_no_internal_overlap(gradient);
     operands.push_back(lazy::read(gradient));
   }
   const Value inverse = value_of(inverse_scale);

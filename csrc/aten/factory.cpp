@@ -1,5 +1,6 @@
 // Tensors from numbers: ranges, identity matrices, and constants shaped like another tensor.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/full_like_native.h>
@@ -109,6 +110,7 @@ at::Tensor& arange_out(const Scalar& start, const Scalar& end, const Scalar& ste
                        at::Tensor& out) {
   const int64_t size = arange_size(start, end, step, out.scalar_type());
   if (out.numel() != size) at::native::resize_output(out, {size});
+  at::assert_no_internal_overlap(out);
   lazy::write(out, reshape(arange_value(start, step, out.scalar_type(), size), out.sizes()));
   return out;
 }
@@ -172,6 +174,7 @@ Scalar step_between(const Scalar& start, const Scalar& end, int64_t steps, at::S
 bool resize_for_steps(const at::Tensor& out, int64_t steps) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
   if (out.numel() != steps) out.resize_({steps});
+  at::assert_no_internal_overlap(out);
   return steps > 0;
 }
 

@@ -1,6 +1,7 @@
 // Products of matrices and vectors, with and without something to add.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/_addmm_activation_meta.h>
 #include <ATen/ops/_trilinear_native.h>
 #include <ATen/ops/addmm_meta.h>
@@ -218,6 +219,7 @@ Value mm_compute(Infer<at::meta::structured_mm, 1>& it, const Tensor& self, cons
               " != ", other.dtype());
   if (has_no_products(self, other)) return zeros(it.output_shape());
   check_not_bool("addmm_impl_cpu_", self);
+  at::assert_no_internal_overlap(it.output());
   return mm_node(value_of(self), value_of(other), it.output_shape());
 }
 
@@ -254,6 +256,7 @@ Value addmm_compute(Infer<at::meta::structured_addmm, 1>& it, const Tensor& self
               "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
   check_not_bool("addmm_impl_cpu_", self);
   check_expands(self, it.output().sizes());
+  at::assert_no_internal_overlap(it.output());
   return add_product(kAddmm, self, a, b, beta, alpha, it.output_shape());
 }
 
@@ -298,6 +301,7 @@ Value addmv_compute(Infer<at::meta::structured_addmv, 1>& it, const Tensor& self
               vector.scalar_type(), ", and ", self.scalar_type());
   if (has_no_products(matrix, vector)) return zeros(it.output_shape());
   check_not_bool("addmv_impl_cpu", self);
+  if (!it.output().is_same(self)) at::assert_no_internal_overlap(it.output());
   check_expands(self, it.output().sizes());
   return add_product(kAddmv, self, matrix, vector, beta, alpha, it.output_shape());
 }
@@ -368,6 +372,7 @@ Tensor addbmm(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar
 // As on CPU, an input that was broadcast grows to the result.
 Tensor& addbmm_(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
                 const Scalar& alpha) {
+  at::assert_no_internal_overlap(self);
   const Tensor result = torch_xla::aten::addbmm(self, a, b, beta, alpha);
   if (self.sizes() != result.sizes()) self.resize_(result.sizes());
   lazy::write(self, lazy::read(result));

@@ -2,6 +2,7 @@
 
 #include "aten/reduction.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/ops/all_meta.h>
 #include <ATen/ops/any_meta.h>
@@ -161,6 +162,7 @@ const Op kMeanOfSome{"aten::mean", [](Lowering& l, const Node& n) -> Results {
 using MeanMeta = at::meta::structured_mean_dim;
 Value compute_mean(Infer<MeanMeta, 1>& it, const at::Tensor& self, at::OptionalIntArrayRef dim,
                    bool keepdim, OptionalType) {
+  at::assert_no_internal_overlap(it.output());
   return reduce(kMean, self, reduced(self, dim, keepdim).dims, it.output_shape());
 }
 
@@ -394,6 +396,7 @@ Value renorm(Infer<at::meta::structured_renorm, 1>& it, const at::Tensor& self, 
   TORCH_CHECK(self.is_floating_point() || self.is_complex(),
               "linalg.vector_norm: Expected a floating point or complex tensor as input. Got ",
               self.scalar_type());
+  at::assert_no_internal_overlap(it.output());
   dim = at::maybe_wrap_dim(dim, self.dim());
   Dims dims;
   for (int64_t i = 0; i < self.dim(); ++i) {

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from harness import DEVICE, check_equal
 
+SHARED = "more than one element of the written-to tensor refers to a single memory location"
+
 
 def same_refusal(call) -> None:
     """Both devices raise one type of exception with one text, or give the same."""
@@ -80,3 +82,34 @@ def test_numbers_that_do_not_fit(name, dtype, number):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_complex_numbers_beside_reals(function, dtype):
     same_refusal(lambda device: function(torch.ones(3, 4, dtype=dtype).to(device)))
+
+
+# --- Elements that share their memory ---
+
+
+def expanded(device, *sizes: int) -> torch.Tensor:
+    return torch.arange(4.0, device=device).expand(*sizes)
+
+
+WRITING = {
+    "addmm_": lambda x, y: x.addmm_(y, y),
+    "addbmm_": lambda x, y: x.addbmm_(y[None], y[None]),
+    "addmm.out": lambda x, y: torch.addmm(y, y, y, out=x),
+    "mm.out": lambda x, y: torch.mm(y, y, out=x),
+    "addmv.out": lambda x, y: torch.addmv(y[0], y, y[0], out=x[:, 0]),
+    "sort.out": lambda x, y: torch.sort(y, out=(x, torch.zeros_like(y, dtype=torch.long))),
+    "topk.out": lambda x, y: torch.topk(y, 4, out=(x, torch.zeros_like(y, dtype=torch.long))),
+    "max.out": lambda x, y: torch.max(
+        y.expand(2, 4, 4), 0, out=(x, torch.zeros_like(y, dtype=torch.long))
+    ),
+    "renorm_": lambda x, y: x.renorm_(2, 0, 1.0),
+    "arange.out": lambda x, y: torch.arange(4.0, out=x[:, 0]),
+    "linspace.out": lambda x, y: torch.linspace(0, 1, 4, out=x[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_elements_in_one_place_are_not_written(name):
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match=SHARED):
+            WRITING[name](expanded(device, 4, 4), torch.ones(4, 4, device=device))
