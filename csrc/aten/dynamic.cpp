@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "aten/checks.h"
 #include "aten/indices.h"
 #include "lazy/data.h"
 #include "lazy/executor.h"
@@ -329,7 +330,13 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
   const int64_t bound = output_size ? total : lazy::bound_for(total, kUnbounded);
   const ShapeRef shape{element_type(repeats), {&bound, 1}};
   if (bound == 0) return lazy::allocate({0}, repeats.scalar_type(), repeats.device());
-  Value result = Node::make(kRepeatInterleave, {value_of(repeats)}, {}, shape);
+  Value times = value_of(repeats);
+  if (output_size && checks_values()) {
+    const auto size = static_cast<double>(total);
+    times = checked(times, value_of(repeats.sum().to(at::kDouble)), {size, size},
+                    kRepeatInterleave.name, "allocated size does not match required size");
+  }
+  Value result = Node::make(kRepeatInterleave, {times}, {}, shape);
   if (!output_size) result = lazy::trim(std::move(result), count_value(total), 0, total);
   return lazy::make(std::move(result), repeats.scalar_type(), repeats.device());
 }

@@ -7,6 +7,7 @@
 
 #include "aten/checks.h"
 #include "aten/indices.h"
+#include "lazy/host_range.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -105,6 +106,23 @@ void check_arguments(const at::Tensor& weight, const at::Tensor& indices, const 
               "indices");
 }
 
+// The offsets, of bags that begin with the first index and none beyond the last.
+Value checked_offsets(const at::Tensor& offsets, int64_t indices) {
+  const Value all = value_of(offsets), first = value_of(offsets.narrow(0, 0, 1));
+  const auto late = known_outside(first, 0, 1), beyond = known_outside(all, 0, indices + 1);
+  constexpr auto kFirst =
+      "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+      "position 0.";
+  TORCH_CHECK(!late, kFirst, " However, got ", *late);
+  TORCH_CHECK(!beyond, "offsets[-1] can not be greater than input's length ", indices,
+              " but got offsets[-1] of ", *beyond);
+  const Value checked_all =
+      checked_index(all, 0, indices + 1, kEmbeddingBag.name, CheckError::kRuntime);
+  if (lazy::known_range(first) || !checks_values()) return checked_all;
+  return checked(checked_all, convert(first, ElementType::kF32), {0, 0}, kEmbeddingBag.name,
+                 kFirst);
+}
+
 using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 FourTensors embedding_bag(const at::Tensor& weight, const at::Tensor& indices,
@@ -135,7 +153,7 @@ FourTensors embedding_bag(const at::Tensor& weight, const at::Tensor& indices,
     c10::SmallVector<Value, 4> operands{
         value_of(weight),
         checked_index(rows, 0, weight.size(0), kEmbeddingBag.name, CheckError::kRuntime),
-        value_of(offsets)};
+        checked_offsets(offsets, indices.numel())};
     if (per_sample_weights && per_sample_weights->defined()) {
       operands.push_back(value_of(*per_sample_weights));
     }

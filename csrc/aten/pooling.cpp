@@ -8,6 +8,8 @@
 #include <ATen/ops/max_pool2d_with_indices_backward_meta.h>
 #include <ATen/ops/max_pool2d_with_indices_meta.h>
 
+#include "aten/checks.h"
+#include "aten/indices.h"
 #include "aten/resample.h"
 #include "aten/windows.h"
 
@@ -283,8 +285,15 @@ Value unpool(const Tensor& self, const Tensor& indices, IntArrayRef output_size)
   const size_t spatial = output_size.size();
   std::vector<int64_t> sizes = self.sizes().vec();
   std::copy(output_size.begin(), output_size.end(), sizes.end() - static_cast<long>(spatial));
-  return Node::make(kMaxUnpool, {value_of(self), value_of(indices)}, Attributes::of(spatial),
-                    ShapeRef{element_type(self), sizes});
+  const int64_t places = c10::multiply_integers(output_size);
+  const Value index = value_of(indices);
+  const auto outside = known_outside(index, 0, places);
+  TORCH_CHECK(!outside, "Found an invalid max index: ", *outside, " (output volumes are of size ",
+              c10::Join("x", output_size), ")");
+  return Node::make(
+      kMaxUnpool,
+      {value_of(self), checked_index(index, 0, places, kMaxUnpool.name, CheckError::kRuntime)},
+      Attributes::of(spatial), ShapeRef{element_type(self), sizes});
 }
 
 void check_unpool(const Tensor& self, const Tensor& indices) {

@@ -310,3 +310,27 @@ def test_fill_of_rows_that_share_memory(device):
         return x.tolist()
 
     assert [run(device, dim) for dim in (0, 1)] == [run("cpu", dim) for dim in (0, 1)]
+
+
+def test_only_the_gradient_is_read(device):
+    weight = torch.ones(4, 3, device=device, requires_grad=True)
+    F.embedding(positions(device, 1, 4), weight).sum().backward()
+    assert isinstance(raised(lambda: weight.grad), IndexError)
+
+
+@pytest.mark.parametrize("unpool", [F.max_unpool1d, F.max_unpool2d, F.max_unpool3d])
+@pytest.mark.parametrize("wrong", [64, -1])
+def test_unpooling(unpool, wrong, device):
+    rank = {F.max_unpool1d: 1, F.max_unpool2d: 2, F.max_unpool3d: 3}[unpool]
+    x = torch.ones(1, 1, *[1] * (rank - 1), 2, device=device)
+    error = raised(lambda: unpool(x, positions(device, 0, wrong).view(x.shape), 2))
+    assert f"index {wrong} is out of bounds" in str(error)
+    assert unpool(x, positions(device, 0, 1).view(x.shape), 2).sum().item() == 2
+
+
+def test_size_of_repeated(device):
+    repeats = positions(device, 1, 2)
+    assert torch.ones(2, device=device).repeat_interleave(repeats, output_size=3).numel() == 3
+    for size in (2, 5):
+        error = raised(lambda n=size: torch.repeat_interleave(repeats, output_size=n))
+        assert "allocated size does not match required size" in str(error)
