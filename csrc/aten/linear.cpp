@@ -51,6 +51,7 @@ const Op kGradBias{"aten::linear_backward", [](Lowering& l, const Node& n) -> Re
 // Whether everything fits without broadcasting or conversion.
 bool is_plain(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   if (!lazy::is_xla(input) || !lazy::is_xla(weight) || weight.dim() != 2 || input.dim() < 1 ||
+      input.layout() != c10::kStrided || weight.layout() != c10::kStrided ||
       input.dtype() != weight.dtype() || input.scalar_type() == at::kBool ||
       input.sizes().back() != weight.size(1) || input.device() != weight.device()) {
     return false;

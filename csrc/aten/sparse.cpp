@@ -4,6 +4,7 @@
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/SparseTensorImpl.h>
+#include <ATen/WrapDimUtils.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_coalesced_native.h>
@@ -15,6 +16,7 @@
 #include <ATen/ops/_to_copy_native.h>
 #include <ATen/ops/_validate_sparse_compressed_tensor_args_native.h>
 #include <ATen/ops/_values_native.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/ccol_indices_native.h>
 #include <ATen/ops/clone_native.h>
 #include <ATen/ops/col_indices_native.h>
@@ -242,6 +244,34 @@ at::Tensor zeros_like(const at::Tensor& self, std::optional<at::ScalarType> dtyp
                    device.value_or(self.device()), pinned);
 }
 
+c10::Layout flipped(c10::Layout layout) {
+  switch (layout) {
+    case c10::kSparseCsr:
+      return c10::kSparseCsc;
+    case c10::kSparseCsc:
+      return c10::kSparseCsr;
+    case c10::kSparseBsr:
+      return c10::kSparseBsc;
+    default:
+      return c10::kSparseBsr;
+  }
+}
+
+// The parts of a matrix are those of its transpose, in the other layout; blocks turn too. torch's
+// own makes a tensor of its class again. What has more dimensions goes through the host.
+at::Tensor transpose(const at::Tensor& self, int64_t dim0, int64_t dim1) {
+  const int64_t first = at::maybe_wrap_dim(dim0, self.dim());
+  const int64_t second = at::maybe_wrap_dim(dim1, self.dim());
+  if (first == second) return at::alias(self);
+  if (self.dim() > 2) return self.cpu().transpose(first, second).to(self.device());
+  const auto [compressed_indices, plain_indices] = at::sparse_csr::getCompressedPlainIndices(self);
+  const bool blocks = self.layout() == c10::kSparseBsr || self.layout() == c10::kSparseBsc;
+  const at::Tensor values = blocks ? self.values().transpose(-2, -1) : self.values();
+  const std::array<c10::SymInt, 2> sizes{self.sym_size(1), self.sym_size(0)};
+  return compressed(compressed_indices, plain_indices, values, sizes, self.scalar_type(),
+                    flipped(self.layout()), self.device(), {});
+}
+
 // torch picks the key by the device and layout that are asked for, or by those of the parts.
 void register_constructors(torch::Library& m) {
   m.impl("sparse_compressed_tensor.comp_plain_value_size", checked_compressed);
@@ -291,6 +321,11 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
   m.impl("fill_.Scalar", at::native::fill_sparse_csr_);
   m.impl("zero_", at::native::zero_sparse_csr_);
   m.impl("zeros_like", torch_xla::aten::zeros_like);
+  m.impl("transpose.int", torch_xla::aten::transpose);
+  // On CPU made of forms for which its key has kernels.
+  for (const char* composed : {"mv", "addmv", "addmv_"}) {
+    m.impl(composed, torch::CppFunction::makeFromBoxedFunction<&run_sparse_on_host>());
+  }
   register_constructors(m);
   take_host_kernels(m, c10::DispatchKey::SparseCsrXLA, c10::DispatchKey::SparseCsrCPU);
 }

@@ -2,7 +2,8 @@
 // and keeps, with every view of a view, a copy of all view functions on the way to the base: a
 // chain of k views costs k steps each. Here a view is its geometry over the base, whatever the way.
 //
-// Views that need a gradient at once, or that somebody observes, are torch's own.
+// Views that need a gradient at once, or that somebody observes, are torch's own, as are those of
+// sparse tensors, which have no strides.
 
 #include <ATen/ops/_reshape_alias_ops.h>
 #include <ATen/ops/as_strided.h>
@@ -81,7 +82,7 @@ template <class Op, class... Args>
 struct ViewKernel<Op, Tensor(const Tensor&, Args...)> {
   static Tensor call(DispatchKeySet keys, const Tensor& self, Args... args) {
     if (!needs_gradient({self}) && keep_whole(keys, {self}) && !self.is_inference() &&
-        !c10::InferenceMode::is_enabled()) {
+        !c10::InferenceMode::is_enabled() && self.layout() == c10::kStrided) {
       Tensor view;
       {
         const at::AutoDispatchBelowADInplaceOrView below;

@@ -125,3 +125,37 @@ def test_compressed_layouts_in_place(layout):
             assert result.layout == layout and result.device.type == torch.device(device).type
             dense.append(result.cpu().to_dense())
         assert torch.equal(*dense)
+
+
+@pytest.mark.parametrize(
+    "layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr], ids=str
+)
+def test_saved_and_loaded(layout, tmp_path):
+    dense = torch.arange(16.0).reshape(4, 4).tril()
+    sparse = dense.to_sparse(layout=layout, blocksize=(2, 2) if "bsr" in str(layout) else None)
+    torch.save(sparse.to(DEVICE), tmp_path / "sparse")
+    for device in ("cpu", DEVICE):
+        loaded = torch.load(tmp_path / "sparse", map_location=device)
+        assert loaded.layout == layout and loaded.device.type == torch.device(device).type
+        assert torch.equal(loaded.to_dense().cpu(), dense)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc], ids=str)
+def test_products_with_compressed_matrices(layout):
+    def run(device):
+        sparse = DENSE.to_sparse(layout=layout).to(device)
+        vector, dense = torch.arange(3.0, device=device), torch.ones(3, 2, device=device)
+        dense.requires_grad_()
+        product = sparse @ dense
+        product.square().sum().backward()
+        turned = sparse.t()
+        assert turned.layout != layout and turned.size() == (3, 2)
+        results = [product.detach(), dense.grad, turned.to_dense()]
+        if layout == torch.sparse_csr:
+            rows = torch.arange(6.0, device=device).view(2, 3)
+            results += [sparse @ vector, F.linear(rows, sparse)]
+        return [result.cpu() for result in results]
+
+    for expected, got in zip(run("cpu"), run(DEVICE), strict=True):
+        torch.testing.assert_close(got, expected)
