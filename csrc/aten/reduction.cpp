@@ -354,6 +354,15 @@ namespace {
 template <class Meta, class... Dtype>
 at::Tensor norm_with(const at::Tensor& self, const std::optional<at::Scalar>& p,
                      at::IntArrayRef dim, bool keepdim, Dtype... dtype) {
+  if (self.numel() == 0) {  // maxima of nothing are refused
+    // Without a dim, torch.norm names every one for devices that are not its own.
+    const Dims every = stablehlo::iota_dims(static_cast<size_t>(self.dim()));
+    const bool whole = dim.empty() || dim == at::IntArrayRef(every);
+    Infer<at::meta::structured_linalg_vector_norm, 1> checks;
+    checks.meta(self, p.value_or(2),
+                whole ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(dim), keepdim,
+                std::nullopt);
+  }
   Infer<Meta, 1> it;
   it.meta(self, p ? at::OptionalScalarRef(*p) : at::OptionalScalarRef(), dim, keepdim, dtype...);
   const Dims dims = reduced(self, dim, keepdim).dims;
@@ -482,13 +491,19 @@ Values<2> var_values(const char* names, bool root, bool with_mean, const at::Ten
   TORCH_CHECK(self.is_floating_point() || self.is_complex(), names,
               " only support floating point and complex dtypes");
   const at::Scalar number = correction.value_or(1);
-  const double degrees = static_cast<double>(to.count(self)) - number.toDouble();
-  if (degrees <= 0 && self.numel() > 0) {
+  const int64_t averaged = self.numel() > 0 ? to.count(self) : 0;
+  if (static_cast<double>(averaged) <= number.toDouble()) {
     TORCH_WARN(with_mean ? (root ? "std_mean" : "var_mean") : (root ? "std" : "var"),
                "(): degrees of freedom is <= 0. Correction should be strictly less than the "
                "reduction factor (input numel divided by output numel).");
   }
   const ElementType type = element_type(self), real = stablehlo::real_type(type);
+  if (self.numel() == 0) {  // whatever the correction
+    const auto nan = [&](ElementType of) {
+      return lazy::full(std::numeric_limits<double>::quiet_NaN(), of, to.sizes);
+    };
+    return {nan(real), with_mean ? nan(type) : Value()};
+  }
   const Value x = value_of(self);
   const auto whole = reduced_whole(x, to.dims, to.sizes, Neutral::kZero);
   const Dims sizes = whole ? whole->output : to.sizes;
