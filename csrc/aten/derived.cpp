@@ -105,6 +105,21 @@ const std::optional<Derivation>& derivation_of(const OperatorHandle& op) {
   return known->emplace(op.operator_name(), derive(op)).first->second;
 }
 
+// Operators whose out= takes no other dtype than the result's, in PyTorch's words.
+void check_dtype(const c10::OperatorHandle& functional, const at::Tensor& target,
+                 const at::Tensor& result) {
+  if (target.scalar_type() == result.scalar_type()) return;
+  const std::string_view name = functional.operator_name().name;
+  TORCH_CHECK(name != "aten::nonzero", "nonzero: Expected out tensor to have scalar type ",
+              result.scalar_type(), " but got scalar type", target.scalar_type());
+  TORCH_CHECK(name != "aten::searchsorted" && name != "aten::bucketize",
+              "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or "
+              "Long(int64) depending on whether out_int32 flag is True, but we got output tensor's "
+              "dtype ",
+              target.scalar_type(), " and out_int32 flag is ",
+              result.scalar_type() == at::kInt ? "True" : "False");
+}
+
 // `strides`: a target that has to be resized takes the result's.
 void store(const at::Tensor& target, const at::Tensor& result, bool out, bool strides) {
   TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "result type ",
@@ -145,6 +160,7 @@ bool run_derived(const OperatorHandle& op, torch::jit::Stack* stack) {
   }
   derivation->functional.callBoxed(&inner);
   for (size_t i = 0; i < targets.size(); ++i) {
+    if (derivation->out) check_dtype(derivation->functional, targets[i], inner[i].toTensor());
     store(targets[i], inner[i].toTensor(), derivation->out, takes_strides(derivation->functional));
   }
   torch::jit::drop(*stack, arguments.size());

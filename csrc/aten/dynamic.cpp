@@ -251,7 +251,7 @@ at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
   TORCH_CHECK(self.device() == mask.device(),
               "masked_select(): self and mask expected to be on the same device, but got self on ",
               self.device(), " and mask on ", mask.device());
-  const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), mask.sizes());
+  const at::DimVector sizes = at::infer_size_dimvector(mask.sizes(), self.sizes());
   if (c10::multiply_integers(sizes) == 0) {
     return lazy::allocate({0}, self.scalar_type(), self.device());
   }
@@ -315,8 +315,9 @@ const Op kRepeatInterleave{"aten::repeat_interleave", [](Lowering& l, const Node
 
 at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
-  TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
-              "repeats has to be Long or Int tensor");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
+      "\"repeat_interleave_cpu\" not implemented for '", repeats.scalar_type(), "'");
   if (repeats.numel() == 0) return repeats.clone();
   int64_t total = output_size.value_or(0);
   if (!output_size) {

@@ -58,7 +58,9 @@ void check_mask_sizes(const at::Tensor& self, const at::Tensor& mask, int64_t fi
 void add_positions(std::vector<at::Tensor>& tensors, const at::Tensor& self,
                    const at::Tensor& mask) {
   if (mask.scalar_type() == at::kByte) {
-    TORCH_WARN("indexing with a mask of dtype torch.uint8 is deprecated, use torch.bool");
+    TORCH_WARN(
+        "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+        "instead.");
   }
   check_mask_sizes(self, mask, static_cast<int64_t>(tensors.size()));
   if (lazy::is_xla(mask)) {
@@ -387,11 +389,14 @@ at::Tensor& index_put_impl_(at::Tensor& self, const IndexList& indices, const at
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     indices.size(), ")");
   const bool expanded = at::has_internal_overlap(self) == at::MemOverlap::Yes;
-  if (expanded) TORCH_WARN("index_put_ on an expanded tensor is deprecated, clone() it first");
+  if (expanded) TORCH_WARN(expanded_warning("index_put_"));
   if (!accumulate) {
     if (const at::Tensor mask = lone_mask(self, indices, values); mask.defined()) {
       TORCH_CHECK(self.is_complex() || !values.is_complex(), "value cannot be converted to type ",
                   self.scalar_type(), " without overflow");
+      TORCH_CHECK(mask.scalar_type() == at::kBool,
+                  "masked_fill_ only supports boolean masks, but got mask with dtype ",
+                  mask.dtype());
       const at::Tensor one = values.dim() == 0 ? values : values.reshape({});
       if (expanded) return self.masked_fill_(mask, one);
       const Value value = value_of(one);
@@ -643,7 +648,7 @@ at::Tensor& index_fill(at::Tensor& self, int64_t dim, const at::Tensor& index,
   TORCH_CHECK_INDEX(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
                     "index_fill_(): Expected dtype int32 or int64 for index.");
   const bool overlaps = at::has_internal_overlap(self) == at::MemOverlap::Yes;
-  if (overlaps) TORCH_WARN("index_fill_ on an expanded tensor is deprecated, clone() it first");
+  if (overlaps) TORCH_WARN(expanded_warning("index_fill_"));
   dim = wrap(dim, self);
   TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
   TORCH_CHECK(index.device() == self.device(),

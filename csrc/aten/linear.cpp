@@ -1,5 +1,6 @@
 // torch.nn.functional.linear as one node forward and one for each gradient.
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear_native.h>
 
@@ -97,10 +98,22 @@ Tensor linear_node(const Tensor& input, const Tensor& weight, const Tensor& bias
                     input.scalar_type(), input.device());
 }
 
+// The composition, which CPU does not run: it says of a bias that does not fit what addmm says.
+Tensor composed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
+  const Tensor b = bias.value_or(Tensor());
+  if (b.defined() && b.dim() == 1 && weight.dim() == 2 && input.dim() > 0 &&
+      input.size(-1) == weight.size(1) && input.size(-1) > 0) {
+    const std::array<int64_t, 2> product{input.numel() / input.size(-1), weight.size(0)};
+    if (!at::is_expandable_to(b.sizes(), product)) {
+      at::inferExpandGeometry_dimvector(b.sizes(), b.strides(), product);
+    }
+  }
+  return at::native::linear(input, weight, bias);
+}
+
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
   const Tensor b = bias.value_or(Tensor());
-  return is_plain(input, weight, b) ? linear_node(input, weight, b)
-                                    : at::native::linear(input, weight, bias);
+  return is_plain(input, weight, b) ? linear_node(input, weight, b) : composed(input, weight, bias);
 }
 
 const auto& generated_linear() {
@@ -114,7 +127,7 @@ Tensor linear_autograd(c10::DispatchKeySet keys, const Tensor& input, const Tens
   const Tensor b = bias.value_or(Tensor());
   if (!is_plain(input, weight, b) || !generated_linear().exists() ||
       !keep_whole(keys, {input, weight, b})) {
-    return at::native::linear(input, weight, bias);
+    return composed(input, weight, bias);
   }
   if (!needs_gradient({input, weight, b})) return linear_node(input, weight, b);
   return generated_linear()(keys, input, weight, bias);

@@ -42,6 +42,14 @@ void check_number(const at::Scalar& number, at::ScalarType type) {
   }
 }
 
+std::string expanded_warning(const char* op) {
+  return c10::str("Use of ", op,
+                  " on expanded tensors is deprecated. Please clone() the tensor before performing "
+                  "this operation. This also applies to advanced indexing e.g. tensor",
+                  op == std::string_view("index_put_") ? "[indices]" : "[mask]", " = ",
+                  op == std::string_view("index_put_") ? "tensor" : "scalar");
+}
+
 void check_filling(const at::Scalar& number, at::ScalarType type, int64_t elements) {
   check_number(number, elements == 1 && at::isReducedFloatingType(type) ? at::kDouble : type);
 }
@@ -53,6 +61,12 @@ namespace {
 void check_mask(const at::Tensor& mask, const char* name) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, name,
               " only supports boolean masks, but got mask with dtype ", mask.scalar_type());
+}
+
+// masked_fill too says masked_fill_ on CPU, and calls the dtype by its C++ name.
+void check_fill_mask(const at::Tensor& mask) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool,
+              "masked_fill_ only supports boolean masks, but got mask with dtype ", mask.dtype());
 }
 
 Value number_for(const at::Tensor& self, const at::Scalar& value) {
@@ -72,7 +86,7 @@ Value number_for(const at::Tensor& self, const at::Tensor& value) {
 
 template <class Number>
 at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const Number& value) {
-  check_mask(mask, "masked_fill");
+  check_fill_mask(mask);
   const Value number = number_for(self, value);
   const at::IntArrayRef own = self.sizes();
   const at::DimVector sizes =
@@ -102,7 +116,7 @@ void check_expands(const at::Tensor& self, const at::Tensor& mask) {
 // Of elements that share their memory, all are filled when the mask keeps any.
 at::Tensor mask_of_memory(const at::Tensor& self, const at::Tensor& mask) {
   if (at::has_internal_overlap(self) != at::MemOverlap::Yes) return mask;
-  TORCH_WARN("masked_fill_ on an expanded tensor is deprecated, clone() it first");
+  TORCH_WARN(expanded_warning("masked_fill_"));
   at::DimVector repeated;
   for (int64_t i = 0; i < self.dim(); ++i) {
     if (self.stride(i) == 0 && self.size(i) > 1) repeated.push_back(i);
@@ -112,7 +126,7 @@ at::Tensor mask_of_memory(const at::Tensor& self, const at::Tensor& mask) {
 
 template <class Number>
 at::Tensor& masked_fill_(at::Tensor& self, const at::Tensor& mask, const Number& value) {
-  check_mask(mask, "masked_fill_");
+  check_fill_mask(mask);
   check_broadcasts(self, mask);
   const Value number = number_for(self, value);
   at::assert_no_partial_overlap(self, mask);

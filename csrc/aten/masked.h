@@ -14,4 +14,7 @@ void check_number(const at::Scalar& number, at::ScalarType type);
 // too.
 void check_filling(const at::Scalar& number, at::ScalarType type, int64_t elements);
 
+// What PyTorch warns of when `op` writes to a tensor whose elements share their memory.
+std::string expanded_warning(const char* op);
+
 }  // namespace torch_xla::aten

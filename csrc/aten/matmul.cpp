@@ -143,9 +143,12 @@ Value zeros(ShapeRef shape) { return lazy::full(0, shape.type, shape.dims); }
 
 // What is added broadcasts to the product.
 void check_expands(const Tensor& self, at::IntArrayRef sizes) {
-  TORCH_CHECK(at::is_expandable_to(self.sizes(), sizes),
-              "The expanded size of the tensor must match the existing size. Target sizes: ", sizes,
-              ".  Tensor sizes: ", self.sizes());
+  if (at::is_expandable_to(self.sizes(), sizes)) return;
+  TORCH_CHECK(self.dim() <= static_cast<int64_t>(sizes.size()), "expand(", self.toString(), "{",
+              self.sizes(), "}, size=", sizes, "): the number of sizes provided (", sizes.size(),
+              ") must be greater or equal to the number of dimensions in the tensor (", self.dim(),
+              ")");
+  at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);  // says what differs
 }
 
 void check_same_dtype(const Tensor& a, const Tensor& b) {

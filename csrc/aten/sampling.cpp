@@ -151,13 +151,21 @@ at::Tensor laid_out_like(const at::Tensor& self, Value value) {
 
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& self, double p,
                                                   std::optional<bool> train) {
-  check_domain("native_dropout", Domain::kFloatOrComplex, self.scalar_type());
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   const Value input = lazy::read(self);
   if (!train.value_or(true)) {
     return {laid_out_like(self, input),
             laid_out_like(self, lazy::full(1, ElementType::kPred, span_of(self.sizes())))};
   }
+  if (p == 1 && at::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
+    const auto zeros = [&](ElementType type) {
+      return laid_out_like(self, lazy::full(0, type, span_of(self.sizes())));
+    };
+    return {zeros(element_type(self)), zeros(ElementType::kPred)};
+  }
+  TORCH_CHECK(!at::isIntegralType(self.scalar_type(), /*includeBool=*/true), "result type ",
+              at::get_default_dtype_as_scalartype(), " can't be cast to the desired output type ",
+              self.scalar_type());
   const Value mask =
       formula(kBernoulli, random_unit(std::nullopt, self), {1 - p}, ElementType::kPred);
   const double scale = p == 1 ? 0 : 1 / (1 - p);
