@@ -292,12 +292,15 @@ Value softshrink(Infer<at::meta::structured_softshrink, 1>& it, const at::Tensor
   return Numeric<kSoftshrink>{}(it, self, lambda);
 }
 
+// As on CPU, lambda is rounded here and in the gradient, and not in softshrink.
 const PointwiseOp kHardshrink{"aten::hardshrink", [](Args x) {
-                                return x.b.select(within(x.b, x[0], x[1]), x.number(0), x[0]);
+                                const XlaValue lambda = x.rounded(x[1]);
+                                return x.b.select(within(x.b, x[0], lambda), x.number(0), x[0]);
                               }};
 // grad, x, lambda: of both.
 const PointwiseOp kShrinkBackward{"aten::shrink_backward", [](Args x) {
-                                    return x.b.select(within(x.b, x[1], x[2]), x.number(0), x[0]);
+                                    const XlaValue lambda = x.rounded(x[2]);
+                                    return x.b.select(within(x.b, x[1], lambda), x.number(0), x[0]);
                                   }};
 
 const PointwiseOp kLogSigmoid{"aten::log_sigmoid_forward", [](Args x) {

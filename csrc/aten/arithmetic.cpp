@@ -220,14 +220,7 @@ struct Rounding {
   ElementType type;
 
   explicit Rounding(Args x) : b(x.b), type(x.attributes.enumeration<ElementType>()) {}
-  XlaValue operator()(const XlaValue& value) const {
-    // Not a pair of conversions, which XLA may drop.
-    if (type == ElementType::kBF16) return b.reduce_precision(value, 8, 7);
-    if (type != ElementType::kF16) return value;
-    // Subnormals would become zero, and f16's are not small: differences of f16 are exact there.
-    const XlaValue subnormal = b.lt(b.abs(value), b.full_like(value, 0x1p-14));
-    return b.select(subnormal, value, b.reduce_precision(value, 5, 10));
-  }
+  XlaValue operator()(const XlaValue& value) const { return rounded_to(b, value, type); }
 };
 
 // Python's floor division on floats, as c10::div_floor_floating: exact multiples stay exact.

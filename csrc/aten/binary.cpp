@@ -159,11 +159,14 @@ constexpr std::array kSpecialExponents{2.0, 3.0, 0.5, -0.5, -1.0, -2.0};
 const PointwiseOp kPowSpecial{"aten::pow", [](Args x) {
                                 Builder& b = x.b;
                                 const XlaValue v = x[0];
+                                // CPU's bf16 kernels multiply in bf16; f16's call pow.
+                                const bool steps = x.common == ElementType::kBF16;
+                                const XlaValue square = steps ? x.rounded(v * v) : v * v;
                                 switch (x.attributes.integer()) {
                                   case 0:
-                                    return v * v;
+                                    return square;
                                   case 1:
-                                    return v * v * v;
+                                    return square * v;
                                   case 2:
                                     return b.sqrt(v);
                                   case 3:
@@ -171,7 +174,7 @@ const PointwiseOp kPowSpecial{"aten::pow", [](Args x) {
                                   case 4:
                                     return 1 / v;
                                   default:
-                                    return 1 / (v * v);
+                                    return 1 / square;
                                 }
                               }};
 
@@ -180,6 +183,8 @@ int64_t special_exponent(const at::Scalar& exponent, ElementType common) {
   if (exponent.isComplex()) return -1;
   const bool whole = stablehlo::is_integer(common);
   for (size_t i = 0; i < (whole ? 2 : kSpecialExponents.size()); ++i) {
+    // For f16 CPU calls pow, which gives other roots of -inf and -0.
+    if (common == ElementType::kF16 && std::abs(kSpecialExponents[i]) == 0.5) continue;
     if (exponent.toDouble() == kSpecialExponents[i]) return static_cast<int64_t>(i);
   }
   return -1;
@@ -362,8 +367,8 @@ const PointwiseOp kLogaddexp2{
 // x log(y), 0 for a zero x unless y is NaN.
 const PointwiseOp kXlogy{"aten::xlogy", [](Args x) {
                            Builder& b = x.b;
-                           const XlaValue product =
-                               b.select(b.eq(x[0], x.number(0)), x.number(0), x[0] * b.log(x[1]));
+                           const XlaValue product = b.select(b.eq(x[0], x.number(0)), x.number(0),
+                                                             x[0] * x.rounded(b.log(x[1])));
                            return b.select(b.is_nan(x[1]), x[1], product);
                          }};
 

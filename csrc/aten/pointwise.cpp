@@ -13,7 +13,7 @@ Results lower_pointwise(Lowering& l, const Node& node) {
   const ElementType compute = stablehlo::opmath_type(common);
   const ShapeRef output = node.output();
   Builder& b = l.builder();
-  PointwiseArgs args{b, {}, attributes};
+  PointwiseArgs args{b, {}, attributes, common};
   for (size_t i = 0; i < l.num_operands(); ++i) {
     XlaValue x = l.operand(i);
     if (x.element_type() != compute) x = b.convert(b.convert(x, common), compute);
@@ -27,6 +27,15 @@ Results lower_pointwise(Lowering& l, const Node& node) {
 }
 
 }  // namespace
+
+XlaValue rounded_to(Builder& b, const XlaValue& value, ElementType type) {
+  // Not a pair of conversions, which XLA may drop.
+  if (type == ElementType::kBF16) return b.reduce_precision(value, 8, 7);
+  if (type != ElementType::kF16) return value;
+  // Subnormals would become zero, and f16's are not small: differences of f16 are exact there.
+  const XlaValue subnormal = b.lt(b.abs(value), b.full_like(value, 0x1p-14));
+  return b.select(subnormal, value, b.reduce_precision(value, 5, 10));
+}
 
 PointwiseOp::PointwiseOp(const char* name, Formula formula)
     : Op(name, lower_pointwise), formula(formula) {}

@@ -8,17 +8,23 @@
 
 namespace torch_xla::aten {
 
+// `value`, of f32, rounded to bf16 or f16 where `type` is one of them.
+XlaValue rounded_to(Builder& b, const XlaValue& value, ElementType type);
+
 // What a formula sees: its operands, all of one element type (the operator's common dtype, widened
 // to f32 for 16-bit and narrower floats, so that it rounds once) and of the output's dims.
 struct PointwiseArgs {
   Builder& b;
   std::vector<XlaValue> x;
   ir::AttributeReader attributes;
+  ElementType common;
 
   const XlaValue& operator[](size_t i) const { return x[i]; }
   size_t size() const { return x.size(); }
   // A constant of the operands' type and dims.
   XlaValue number(stablehlo::Number number) const { return b.full_like(x[0], number); }
+  // What is left of `value` in the common dtype: CPU rounds some formulas' steps.
+  XlaValue rounded(const XlaValue& value) const { return rounded_to(b, value, common); }
 };
 
 // An op that is a formula over elements.

@@ -164,11 +164,11 @@ const PointwiseOp kNormal{"aten::normal", [](Args x) {
                             const XlaValue standard = b.erf_inv(centred) * std::numbers::sqrt2;
                             return x[1] + x[2] * standard;
                           }};
-const PointwiseOp kStandardNormal{"aten::normal", [](Args x) {
-                                    PointwiseArgs full{
-                                        x.b, {x[0], x.number(0), x.number(1)}, x.attributes};
-                                    return kNormal.formula(full);
-                                  }};
+const PointwiseOp kStandardNormal{
+    "aten::normal", [](Args x) {
+      PointwiseArgs full{x.b, {x[0], x.number(0), x.number(1)}, x.attributes, x.common};
+      return kNormal.formula(full);
+    }};
 
 void check_std(double std) {
   TORCH_CHECK(std >= 0.0, "normal expects std >= 0.0, but found std ", std);

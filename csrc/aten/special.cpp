@@ -265,8 +265,9 @@ const PointwiseOp kEntr{"aten::special_entr", [](Args x) {
 // x log(1 + y), 0 for a zero x unless y is NaN.
 const PointwiseOp kXlog1py{"aten::special_xlog1py", [](Args x) {
                              Builder& b = x.b;
-                             const XlaValue product = b.select(b.eq(x[0], x.number(0)), x.number(0),
-                                                               x[0] * b.log_plus_one(x[1]));
+                             const XlaValue product =
+                                 b.select(b.eq(x[0], x.number(0)), x.number(0),
+                                          x[0] * x.rounded(b.log_plus_one(x[1])));
                              return b.select(b.is_nan(x[1]), x[1], product);
                            }};
 

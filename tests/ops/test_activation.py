@@ -78,6 +78,22 @@ def test_edges():
         check_call(lambda x, s=scale: F.threshold(F.leaky_relu(x, s), s, 20.0), (x,))
 
 
+@pytest.mark.parametrize("shrink", [F.hardshrink, F.softshrink])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("limit", [0.1, 0.3, 0.5, 0.7])
+def test_limits_beside_halves(shrink, dtype, limit):
+    """Which numbers are at the limit depends on how it is rounded."""
+    at = torch.tensor(limit).to(dtype)
+
+    def run(device):
+        x = torch.stack([at, -at, at * 1.01, at * 0.99]).repeat(16).to(device).requires_grad_()
+        y = shrink(x, limit)
+        y.sum().backward()
+        return torch.stack([y.detach(), x.grad]).cpu()
+
+    assert torch.equal(run(DEVICE), run("cpu"))
+
+
 def test_numbers_are_data():
     """Another slope or limit is another number, not another program."""
     x = torch.randn(4, 5, device=DEVICE)

@@ -202,6 +202,37 @@ def test_numbers_beside_halves_to_the_bit(name, dtype):
         assert want.dtype == have.dtype and torch.equal(have.cpu(), want), i
 
 
+# CPU rounds each step.
+IN_STEPS = {
+    "cube": lambda x, y: x**3,
+    "inverse square": lambda x, y: x**-2,
+    "root": lambda x, y: x.abs() ** 0.5,
+    "inverse root": lambda x, y: x.abs() ** -0.5,
+    "xlogy": lambda x, y: torch.xlogy(x, y.abs()),
+    "xlog1py": lambda x, y: torch.special.xlog1py(x, y.abs()),
+    "atan2": torch.atan2,
+}
+
+
+@pytest.mark.parametrize("name", IN_STEPS)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_halves_to_the_bit(name, dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(1024, generator=generator).to(dtype) for _ in range(2))
+    got = IN_STEPS[name](x.to(DEVICE), y.to(DEVICE))
+    assert torch.equal(got.cpu(), IN_STEPS[name](x, y))
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2, 3, -1, -2, 1.5])
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
+def test_powers_of_edges(exponent, dtype):
+    x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, -1.0, 4.0]).to(dtype)
+    expected, got = x**exponent, (x.to(DEVICE) ** exponent).cpu()
+    torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    numbers = ~expected.isnan()
+    assert torch.equal(got.signbit()[numbers], expected.signbit()[numbers])
+
+
 def test_sums_of_bools():
     """XLA adds constants modulo 2."""
     x = torch.ones(3, dtype=torch.bool, device=DEVICE)
