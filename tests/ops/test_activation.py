@@ -67,10 +67,13 @@ def test_errors(op):
     check_errors(op)
 
 
+@pytest.mark.filterwarnings("ignore:TF32")
 def test_edges():
     inf, nan = float("inf"), float("nan")
     x = torch.tensor([nan, inf, -inf, 0.0, -0.0, -3.0, 3.0, 0.5, -0.5, 100.0, -100.0])
-    for name in ("relu", "gelu", "silu", "mish", "hardtanh", "hardswish", "hardsigmoid", "elu"):
+    with torch.backends.mkldnn.flags(enabled=False):  # where oneDNN's is used, gelu(inf) is NaN
+        check_call(F.gelu, (x.requires_grad_(),))
+    for name in ("relu", "silu", "mish", "hardtanh", "hardswish", "hardsigmoid", "elu"):
         check_call(getattr(F, name), (x.requires_grad_(),))
     for name in ("leaky_relu", "softplus", "softshrink", "hardshrink", "logsigmoid", "sigmoid"):
         check_call(getattr(F, name), (x,))
