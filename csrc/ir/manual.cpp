@@ -18,12 +18,15 @@ Results refuse_boundary(Lowering&, const Node&) {
 const Op kEnter{"xla::enable_manual_sharding", refuse_boundary};
 const Op kLeave{"xla::disable_manual_sharding", refuse_boundary};
 
-stablehlo::CollectiveOptions options_of(const Node& node, AttributeReader& reader) {
+stablehlo::CollectiveOptions options_of(Lowering& l, const Node& node, AttributeReader& reader) {
   stablehlo::CollectiveOptions options;
   const int64_t count = reader.integer();
   for (int64_t i = 0; i < count; ++i) {
     const std::span<const int64_t> group = reader.list();
-    options.groups.emplace_back(stablehlo::Dims(group));
+    options.groups.emplace_back();
+    for (const int64_t device : group) {
+      options.groups.back().push_back(l.meshes().partition_of(device));
+    }
   }
   options.channel = node.visit.position + 1;  // each collective has its own
   options.use_global_device_ids = true;
@@ -49,14 +52,14 @@ const Op kReduce{"xla::manual_all_reduce", [](Lowering& l, const Node& node) -> 
                    AttributeReader reader = node.attributes();
                    const auto reduction = reader.enumeration<Reduction>();
                    return l->all_reduce(l.operand(0), body_of(l, reduction),
-                                        options_of(node, reader));
+                                        options_of(l, node, reader));
                  }};
 
 const Op kReduceScatter{"xla::manual_reduce_scatter", [](Lowering& l, const Node& node) -> Results {
                           AttributeReader reader = node.attributes();
                           const auto reduction = reader.enumeration<Reduction>();
                           const int64_t dim = reader.integer();
-                          const auto options = options_of(node, reader);
+                          const auto options = options_of(l, node, reader);
                           const auto shards = static_cast<int64_t>(options.groups.at(0).size());
                           return l->reduce_scatter(l.operand(0), dim, shards, body_of(l, reduction),
                                                    options);
@@ -65,7 +68,7 @@ const Op kReduceScatter{"xla::manual_reduce_scatter", [](Lowering& l, const Node
 const Op kGather{"xla::manual_all_gather", [](Lowering& l, const Node& node) -> Results {
                    AttributeReader reader = node.attributes();
                    const int64_t dim = reader.integer();
-                   auto options = options_of(node, reader);
+                   auto options = options_of(l, node, reader);
                    const auto shards = static_cast<int64_t>(options.groups.at(0).size());
                    return l->all_gather(l.operand(0), dim, shards, options);
                  }};

@@ -68,11 +68,31 @@ MeshNames::MeshNames(const Graph& graph, const Placement& placement) {
     }
     all(inside);
   }
+  if (!main_ || std::is_sorted(main_->devices().begin(), main_->devices().end())) return;
+  partitions_.resize(main_->devices().size());
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    partitions_[static_cast<size_t>(main_->devices()[p])] = static_cast<int64_t>(p);
+  }
+}
+
+const Mesh* MeshNames::mesh_of_partitions() const {
+  return partitions_.empty() ? main_ : main_->renumbered(partitions_);
+}
+
+int64_t MeshNames::partition_of(int64_t device) const {
+  return partitions_.empty() ? device : partitions_.at(static_cast<size_t>(device));
+}
+
+const Sharding* MeshNames::of_partitions(const Sharding* sharding) const {
+  return partitions_.empty() ? sharding : sharding->renumbered(partitions_);
+}
+
+const Sharding* MeshNames::of_devices(const Sharding* sharding) const {
+  return partitions_.empty() ? sharding : sharding->renumbered(main_->devices());
 }
 
 std::string MeshNames::text(const Sharding* sharding) {
-  if (sharding::dialect() == sharding::Dialect::kGspmd) return sharding->hlo();
-  if (sharding->mesh() != main_) {
+  if (sharding->mesh() != main_ && sharding::dialect() == sharding::Dialect::kShardy) {
     const Sharding* same = Sharding::of_tiles(main_, sharding->tiles(), sharding->tile_of());
     if (same->mesh() == main_) sharding = same;
   }
@@ -80,6 +100,7 @@ std::string MeshNames::text(const Sharding* sharding) {
 }
 
 std::string MeshNames::text_in_own_mesh(const Sharding* sharding) {
+  sharding = of_partitions(sharding);
   if (sharding::dialect() == sharding::Dialect::kGspmd) return sharding->hlo();
   auto at = std::find(meshes_.begin(), meshes_.end(), sharding->mesh());
   if (at == meshes_.end()) at = meshes_.insert(at, sharding->mesh());

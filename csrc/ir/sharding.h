@@ -29,6 +29,10 @@ struct Placement {
 //
 // All that can be said in the axes of one mesh is said in these: Shardy carries shardings from op
 // to op only within a mesh. It is the one with the most axes among those that the program cuts by.
+//
+// Partition p is the device at place p of that mesh. In the program's own words its devices are so
+// 0, 1, 2, ..., whatever their order: where they are not, XLA's partitioner exchanges the wrong
+// pieces at times (seen of gathers in gradients, 2025).
 class MeshNames {
  public:
   MeshNames() = default;
@@ -36,6 +40,12 @@ class MeshNames {
 
   // Null where nothing is cut.
   const sharding::Mesh* main() const { return main_; }
+  // The same of partitions: in order.
+  const sharding::Mesh* mesh_of_partitions() const;
+  int64_t partition_of(int64_t device) const;
+  // A sharding of devices as one of partitions, and back.
+  const sharding::Sharding* of_partitions(const sharding::Sharding* sharding) const;
+  const sharding::Sharding* of_devices(const sharding::Sharding* sharding) const;
   // Shardy's text. The mesh is among meshes() from here on.
   std::string text(const sharding::Sharding* sharding);
   // The same in the axes of the sharding's own mesh.
@@ -45,7 +55,8 @@ class MeshNames {
 
  private:
   const sharding::Mesh* main_ = nullptr;
-  std::vector<const sharding::Mesh*> meshes_;
+  std::vector<int64_t> partitions_;  // of each device; empty where both have the same numbers
+  std::vector<const sharding::Mesh*> meshes_;  // of partitions
 };
 
 }  // namespace torch_xla::ir

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lazy/data.h"
+#include "lazy/program.h"
 #include "lazy/runtime.h"
 #include "lazy/settings.h"
 #include "lazy/shape_text.h"
@@ -35,16 +36,6 @@ DryArray describe(ir::ShapeRef shape, const sharding::Sharding* sharding) {
 
 const sharding::Sharding* at(const std::vector<const sharding::Sharding*>& shardings, size_t i) {
   return shardings.empty() ? nullptr : shardings[i];
-}
-
-void tell_mesh(DryProgram& program, const ir::Placement& placement) {
-  for (const sharding::Sharding* sharding : placement.parameters) {
-    const sharding::Mesh& mesh = *sharding->mesh();
-    if (mesh.axes().size() <= program.axes.size()) continue;
-    if (!std::is_sorted(mesh.devices().begin(), mesh.devices().end())) continue;
-    program.axes = mesh.axes();
-    program.mesh_shape = mesh.sizes();
-  }
 }
 
 // The numbers of a step travel in one array a class.
@@ -87,13 +78,16 @@ InEarnest::~InEarnest() { t_in_earnest = before_; }
 
 DryProgram describe(const ir::Graph& graph, std::span<const ir::Value> roots,
                     const std::vector<bool>& donated, const ir::Placement& placement,
-                    std::string stablehlo) {
+                    const Program& made) {
   DryProgram program;
   program.name = graph_name();
-  program.stablehlo = std::move(stablehlo);
-  program.num_partitions = num_partitions();
+  program.stablehlo = made.stablehlo;
   program.overrides = compile_overrides();
-  tell_mesh(program, placement);
+  if (made.mesh) {
+    program.axes = made.mesh->axes();
+    program.mesh_shape = made.mesh->sizes();
+    program.devices = made.mesh->devices();
+  }
   for (size_t i = 0; i < graph.parameters.size(); ++i) {
     const ir::Node& leaf = *graph.parameters[i];
     program.arguments.push_back(describe(leaf.output(), at(placement.parameters, i)));

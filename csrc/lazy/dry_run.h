@@ -17,6 +17,8 @@
 
 namespace torch_xla::lazy {
 
+struct Program;
+
 // A dry run traces a program for devices that are not here, to have it compiled elsewhere. Arrays
 // have shapes, shardings and owners as ever, and no contents: what is uploaded stays on the host,
 // what a program would compute is a promise that is never kept. Reading one throws.
@@ -33,10 +35,11 @@ struct DryArray {
 struct DryProgram {
   std::string name;
   std::string stablehlo;
-  size_t num_partitions = 1;
-  // The mesh with the most axes that it is cut by, if its devices are in order: names and sizes.
+  // The mesh that most of it is cut by: names and sizes of the axes, and the device that each of
+  // its partitions is. Without axes: one device.
   std::vector<std::string> axes;
   std::vector<int64_t> mesh_shape;
+  std::vector<int64_t> devices = {0};
   std::map<std::string, pjrt::Option> overrides;  // XLA flags the user set for it
   std::vector<DryArray> arguments;
   std::vector<DryArray> results;
@@ -46,10 +49,11 @@ struct DryProgram {
 // in the thread that syncs. Throws c10::Error once the runtime is in use.
 void start_dry_run(std::function<void(const DryProgram&)> listener);
 bool is_dry_run();  // and not InEarnest
-// The program of a graph, with its settings. `placement`: empty outside SPMD mode.
+// The program of a graph, with its settings. `placement`: empty outside SPMD mode. `made`: as
+// program_for() gave it.
 DryProgram describe(const ir::Graph& graph, std::span<const ir::Value> roots,
                     const std::vector<bool>& donated, const ir::Placement& placement,
-                    std::string stablehlo);
+                    const Program& made);
 void tell_of_program(const DryProgram& program);
 
 // While it lives, this thread computes in earnest: small things that a script asks of data which is

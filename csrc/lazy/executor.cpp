@@ -209,9 +209,7 @@ class Launch {
   }
 
   // What a dry run tells of the program.
-  DryProgram described() const {
-    return describe(graph_, roots_, donated_, placement_, program_->stablehlo);
-  }
+  DryProgram described() const { return describe(graph_, roots_, donated_, placement_, *program_); }
 
   // Says of promises how the program will cut them.
   void expect(const std::vector<std::shared_ptr<DeviceData>>& promises) const {

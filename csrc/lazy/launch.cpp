@@ -68,17 +68,19 @@ Arrays upload(std::span<const ScalarValue> numbers, c10::Device device) {
 // One call for all devices: a list of arguments and a list of results for each.
 Arrays execute_partitioned(const Program& program, std::span<const Array* const> arguments,
                            const pjrt::ExecuteOptions& options) {
-  std::vector<std::vector<pjrt::Buffer*>> lists(num_partitions());
-  for (size_t p = 0; p < lists.size(); ++p) {
-    lists[p].reserve(arguments.size());
-    for (const Array* array : arguments) lists[p].push_back(&array->shard(p));
+  std::vector<std::vector<pjrt::Buffer*>> lists(program.shards.size());
+  for (size_t d = 0; d < lists.size(); ++d) {
+    lists[d].reserve(arguments.size());
+    for (const Array* array : arguments) lists[d].push_back(&array->shard(program.shards[d]));
   }
   auto results = program.executable->execute_sharded(lists, options);
   Arrays arrays;
   arrays.reserve(program.output_shardings.size());
   for (size_t i = 0; i < program.output_shardings.size(); ++i) {
-    std::vector<std::unique_ptr<pjrt::Buffer>> shards;
-    for (auto& of_device : results) shards.push_back(std::move(of_device[i]));
+    std::vector<std::unique_ptr<pjrt::Buffer>> shards(results.size());
+    for (size_t d = 0; d < shards.size(); ++d) {
+      shards[program.shards[d]] = std::move(results[d][i]);
+    }
     arrays.emplace_back(program.output_shardings[i], std::move(shards));
   }
   return arrays;

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <list>
@@ -118,15 +119,17 @@ std::string upper(std::string text) {
   return text;
 }
 
-pjrt::CompileOptions compile_options(const ir::Placement& placement) {
+// `mesh`: null for a program of one device.
+pjrt::CompileOptions compile_options(const sharding::Mesh* mesh) {
   pjrt::CompileOptions options;
-  options.portable = !placement.is_partitioned();
-  if (placement.is_partitioned()) {
+  options.portable = !mesh;
+  if (mesh) {
     options.num_partitions = static_cast<int>(num_partitions());
     options.use_spmd_partitioning = true;
     options.use_shardy = sharding::dialect() == sharding::Dialect::kShardy;
-    for (const pjrt::Device* device : Runtime::get().client().addressable_devices()) {
-      options.device_assignment.push_back(device->id());
+    const auto& devices = Runtime::get().client().addressable_devices();
+    for (const int64_t device : mesh->devices()) {
+      options.device_assignment.push_back(devices.at(static_cast<size_t>(device))->id());
     }
   }
   // Without this XLA:CPU drops NaN in max, min and their reductions.
@@ -205,16 +208,29 @@ ir::Placement with_known_outputs(ir::Placement placement, const ir::Graph& graph
 // How XLA cut the outputs that nobody cut.
 std::vector<const sharding::Sharding*> output_shardings(const pjrt::Executable& executable,
                                                         const ir::Placement& wanted,
-                                                        const sharding::Mesh* mesh,
+                                                        const ir::MeshNames& meshes,
                                                         const std::vector<size_t>& ranks) {
   std::vector<const sharding::Sharding*> result = wanted.outputs;
   const auto told = executable.output_shardings();
   for (size_t i = 0; i < result.size(); ++i) {
     if (result[i]) continue;
-    result[i] = told && mesh ? sharding::parse_op_sharding(told->at(i), mesh, ranks[i])
-                             : replicated(ranks[i]);
+    if (!told || !meshes.main()) {
+      result[i] = replicated(ranks[i]);
+      continue;
+    }
+    result[i] = meshes.of_devices(
+        sharding::parse_op_sharding(told->at(i), meshes.mesh_of_partitions(), ranks[i]));
   }
   return result;
+}
+
+std::vector<size_t> shards_of(const pjrt::Executable& executable) {
+  const auto& all = Runtime::get().client().addressable_devices();
+  std::vector<size_t> shards;
+  for (const pjrt::Device* device : executable.addressable_devices()) {
+    shards.push_back(static_cast<size_t>(std::ranges::find(all, device) - all.begin()));
+  }
+  return shards;
 }
 
 // A program to be made, once its graph is lowered: the graph itself is no more needed.
@@ -225,7 +241,8 @@ class Compilation {
               const std::vector<bool>& donated, c10::Device device, const ir::Placement& placement)
       : device_(device),
         placement_(with_known_outputs(placement, graph, roots)),
-        options_(compile_options(placement)),
+        meshes_(graph, placement_),
+        options_(compile_options(mesh())),
         site_(current_site()),
         report_{graph.key,          graph_name(),
                 graph.order.size(), graph.parameters.size(),
@@ -241,7 +258,6 @@ class Compilation {
     if (!placement.is_partitioned()) lowering.wait_call = wait_call();
     lowering.locations = true;
     module_ = ir::lower(graph, roots, lowering).module;
-    mesh_ = ir::MeshNames(graph, placement_).main();
     for (const ir::Value& root : roots) ranks_.push_back(root.dims().size());
     signature_ = ir::Signature(graph, roots, donated);
     report_.seconds = seconds_since(start);
@@ -254,6 +270,7 @@ class Compilation {
     static metrics::Counter cached("CachedCompile"), uncached("UncachedCompile");
     const auto start = std::chrono::steady_clock::now();
     auto program = std::make_shared<Program>();
+    program->mesh = mesh();
     if (is_dry_run()) {
       program->output_shardings = placement_.outputs;
       program->stablehlo = std::move(module_);
@@ -264,7 +281,9 @@ class Compilation {
     program->executable = std::move(made.executable);
     program->refusal = refusal_of(*program->executable, device_);
     if (placement_.is_partitioned()) {
-      program->output_shardings = output_shardings(*program->executable, placement_, mesh_, ranks_);
+      program->shards = shards_of(*program->executable);
+      program->output_shardings =
+          output_shardings(*program->executable, placement_, meshes_, ranks_);
       warn_of_replication(*program->executable);
     }
     (made.loaded ? cached : uncached).add();
@@ -284,15 +303,21 @@ class Compilation {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
+  // What most of it is cut by, if anything; null for a program of one device.
+  const sharding::Mesh* mesh() const {
+    if (!placement_.is_partitioned()) return nullptr;
+    return meshes_.main() ? meshes_.main() : replicated(0)->mesh();
+  }
+
   const c10::Device device_;
   const ir::Placement placement_;
+  const ir::MeshNames meshes_;
   const pjrt::CompileOptions options_;
   const CompilationSite site_;
   CompileReport report_;
   std::string module_;
   ir::Signature signature_;
-  const sharding::Mesh* mesh_;  // that most of it is cut by
-  std::vector<size_t> ranks_;   // of the outputs
+  std::vector<size_t> ranks_;  // of the outputs
 };
 
 // What a program is found by: everything that decides what is compiled.

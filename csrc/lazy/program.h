@@ -22,6 +22,10 @@ struct Program {
   std::string refusal;  // why it is never run; empty for nearly all
   // How each output is cut; empty for a program of one device.
   std::vector<const sharding::Sharding*> output_shardings = {};
+  // Whose device at place p is its partition p (ir::MeshNames); null for a program of one device.
+  const sharding::Mesh* mesh = nullptr;
+  // Which shard of an array each of the executable's devices holds, in its order of them.
+  std::vector<size_t> shards = {};
   std::string stablehlo = {};  // of a dry run (dry_run.h), which compiles nothing
 };
 

@@ -37,9 +37,9 @@ void start_dry_run(py::function listener) {
       overrides[py::str(name)] = from_option(value);
     }
     (*kept)(py::dict(py::arg("name") = program.name, py::arg("stablehlo") = program.stablehlo,
-                     py::arg("num_partitions") = program.num_partitions,
                      py::arg("overrides") = overrides, py::arg("axes") = program.axes,
                      py::arg("mesh_shape") = program.mesh_shape,
+                     py::arg("devices") = program.devices,
                      py::arg("arguments") = arrays_of(program.arguments),
                      py::arg("results") = arrays_of(program.results)));
   });
@@ -84,12 +84,13 @@ py::dict describe_topology(const std::string& library, const std::string& name,
 
 py::dict compile_for_topology(const std::string& library, const std::string& name,
                               const py::dict& options, const std::string& stablehlo,
-                              int num_partitions, const py::dict& overrides) {
+                              const std::vector<size_t>& partitions, const py::dict& overrides) {
   const pjrt::Options given = to_options(options);
   pjrt::CompileOptions compile;
-  compile.num_partitions = num_partitions;
-  compile.use_spmd_partitioning = num_partitions > 1;
-  compile.use_shardy = num_partitions > 1 && stablehlo.find("mhlo.sharding") == std::string::npos;
+  const bool is_cut = partitions.size() > 1;
+  compile.num_partitions = static_cast<int>(partitions.size());
+  compile.use_spmd_partitioning = is_cut;
+  compile.use_shardy = is_cut && stablehlo.find("mhlo.sharding") == std::string::npos;
   for (auto& [flag, value] : to_options(overrides)) compile.env_overrides[flag] = value;
 
   std::shared_ptr<pjrt::CompiledProgram> program;
@@ -100,8 +101,8 @@ py::dict compile_for_topology(const std::string& library, const std::string& nam
     py::gil_scoped_release no_gil;
     const auto topology = open(library, name, given);
     const auto& devices = topology->devices();
-    for (size_t i = 0; i < devices.size() && i < static_cast<size_t>(num_partitions); ++i) {
-      compile.device_assignment.push_back(devices[i].id);
+    for (const size_t device : partitions) {
+      compile.device_assignment.push_back(devices.at(device).id);
     }
     program = topology->compile(stablehlo, compile);
     memory = program->memory_stats();

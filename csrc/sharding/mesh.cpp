@@ -90,6 +90,14 @@ const Mesh* Mesh::get(std::vector<std::string> axes, Dims sizes, std::vector<int
   return mesh.get();
 }
 
+const Mesh* Mesh::renumbered(const std::vector<int64_t>& numbers) const {
+  std::vector<int64_t> devices;
+  for (const int64_t device : devices_) {
+    devices.push_back(numbers.at(static_cast<size_t>(device)));
+  }
+  return get(axes_, sizes_, std::move(devices));
+}
+
 int64_t Mesh::coordinate(const AxisPart& part, int64_t place) const {
   int64_t inner = 1;
   for (size_t k = part.axis + 1; k < sizes_.size(); ++k) inner *= sizes_[k];

@@ -31,6 +31,9 @@ class Mesh {
   const Dims& sizes() const { return sizes_; }
   const std::vector<int64_t>& devices() const { return devices_; }
   int64_t num_devices() const { return static_cast<int64_t>(devices_.size()); }
+  // The same grid of devices that go by other numbers: device d by `numbers[d]`. Throws
+  // std::invalid_argument unless these are 0 to their number, each once.
+  const Mesh* renumbered(const std::vector<int64_t>& numbers) const;
   // The value of a part of an axis at a place.
   int64_t coordinate(const AxisPart& part, int64_t place) const;
 

@@ -246,6 +246,10 @@ const Sharding* Sharding::of_tiles(const Mesh* mesh, Dims tiles, std::vector<int
   return get(Mesh::get(std::move(axes), std::move(tiles), std::move(devices)), std::move(dims));
 }
 
+const Sharding* Sharding::renumbered(const std::vector<int64_t>& numbers) const {
+  return unique(mesh_->renumbered(numbers), dims_, is_manual_);
+}
+
 Dims Sharding::tile_dims(std::span<const int64_t> sizes) const {
   Dims result(sizes.begin(), sizes.end());
   for (size_t d = 0; d < result.size(); ++d) result[d] = (result[d] + tiles_[d] - 1) / tiles_[d];

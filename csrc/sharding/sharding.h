@@ -41,6 +41,9 @@ class Sharding {
   // own. Throws std::invalid_argument if the numbers do not fit, or not all tiles are held alike.
   static const Sharding* of_tiles(const Mesh* mesh, Dims tiles, std::vector<int64_t> tile_of);
 
+  // The same cut over Mesh::renumbered(numbers).
+  const Sharding* renumbered(const std::vector<int64_t>& numbers) const;
+
   const Mesh* mesh() const { return mesh_; }
   const std::vector<std::vector<AxisPart>>& dims() const { return dims_; }
   size_t rank() const { return dims_.size(); }

@@ -19,7 +19,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     made = _XLAC._xla_compile_for_topology(
         *where,
         Path(request["module"]).read_text(),
-        request["num_partitions"],
+        request["devices"],
         request["overrides"],
     )
     Path(request["program"]).write_bytes(made.pop("program"))

@@ -51,7 +51,8 @@ class Collective:
         """The axes of a mesh along which the groups talk; None if they are none of the mesh.
 
         Args:
-            axis_names: of the mesh, whose devices are in the order of the partitions.
+            axis_names: of the mesh that the program is cut by; partition p is the device at place
+                p of it.
             shape: its sizes.
         """
         if self.kind == "collective-permute":

@@ -32,7 +32,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,7 @@ def compile(
     topology: Topology,
     *,
     num_partitions: int | None = None,
+    devices: Sequence[int] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Compiled:
     """Compiles a program, with Shardy's annotations if it is for several devices.
@@ -159,18 +160,27 @@ def compile(
         stablehlo: text of the module.
         topology: for which devices.
         num_partitions: over how many of them the program is cut; by default over all.
+        devices: in place of that, which of the topology's devices each partition runs on.
         overrides: XLA flags for this compilation.
 
     Raises:
-        ValueError: more partitions than the topology has devices.
+        ValueError: more partitions than the topology has devices, or a device that it has not, or
+            one twice.
         CompileError: the compiler refuses it.
         RuntimeError: the plugin ended its process.
     """
-    partitions = topology.num_devices if num_partitions is None else num_partitions
-    if not 1 <= partitions <= topology.num_devices:
+    if devices is None:
+        partitions = topology.num_devices if num_partitions is None else num_partitions
+        if not 1 <= partitions <= topology.num_devices:
+            raise ValueError(
+                f"compile: {partitions} partitions for {topology.name}, which has "
+                f"{topology.num_devices} devices"
+            )
+        devices = range(partitions)
+    elif not devices or len({*devices} & {*range(topology.num_devices)}) != len(devices):
         raise ValueError(
-            f"compile: {partitions} partitions for {topology.name}, which has "
-            f"{topology.num_devices} devices"
+            f"compile: devices {list(devices)} for {topology.name}, which has 0 to "
+            f"{topology.num_devices - 1}"
         )
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder, "module.mlir")
@@ -182,7 +192,7 @@ def compile(
                 **topology._request,
                 "module": str(module),
                 "program": str(program),
-                "num_partitions": partitions,
+                "devices": list(devices),
                 "overrides": dict(overrides or {}),
             }
         )

@@ -20,9 +20,9 @@ class Step:
 
     Attributes:
         name: of the program.
-        num_partitions: devices that it is cut over.
         overrides: XLA flags that the script set for it.
         axes, mesh_shape: names and sizes of the mesh that it is cut by; empty for one device.
+        devices: of the topology, the one that each partition runs on.
         arguments, results: its arrays: "shape" (of the whole, in HLO's spelling),
             "bytes_on_device", "where" (the Python line that made it), "sharding", "donated".
         matmul_flops: operations of its matrix multiplications and convolutions, of all devices.
@@ -30,14 +30,19 @@ class Step:
     """
 
     name: str
-    num_partitions: int
     overrides: Mapping[str, Any]
     axes: Sequence[str]
     mesh_shape: Sequence[int]
+    devices: Sequence[int]
     arguments: Sequence[Mapping[str, Any]]
     results: Sequence[Mapping[str, Any]]
     matmul_flops: int
     note: str = ""
+
+    @property
+    def num_partitions(self) -> int:
+        """Devices that it is cut over."""
+        return len(self.devices)
 
     @property
     def argument_bytes(self) -> int:

@@ -51,7 +51,7 @@ def run(
         compiled = topologies.compile(
             stablehlo,
             topology,
-            num_partitions=step.num_partitions,
+            devices=step.devices,
             overrides=step.overrides,
         )
     except topologies.CompileError as error:
