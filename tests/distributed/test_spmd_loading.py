@@ -109,6 +109,14 @@ def test_specs_say_where_they_apply():
     assert spec_of(t) == MATRIX_ROWS
 
 
+@pytest.mark.parametrize("wrong", [3, ("data",), {"x": "data"}])
+def test_what_is_no_spec(device, wrong):
+    with pytest.raises(TypeError, match=r"a .*ShardingSpec, or a dict of them"):
+        pl.MpDeviceLoader([torch.ones(8)], device, input_sharding=wrong)
+    with pytest.raises(TypeError, match=r"a .*ShardingSpec, or a dict of them"):
+        xm.send_cpu_data_to_device([torch.ones(8)], device, wrong)
+
+
 def test_announcing_is_for_whole_batches(device):
     spec = xs.ShardingSpec(MESH, ("data",))
     with pytest.raises(ValueError, match="announce"):

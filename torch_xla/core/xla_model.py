@@ -643,6 +643,20 @@ class ToXlaTensorArena:
         return xu.for_each_instance_rewrite(inputs, select, replace)
 
 
+def check_input_sharding(input_sharding: Any) -> None:
+    """Raises TypeError for what `send_cpu_data_to_device` cannot take as its `input_sharding`."""
+    for one in input_sharding.values() if isinstance(input_sharding, Mapping) else [input_sharding]:
+        if one is None or (hasattr(one, "can_apply") and hasattr(one, "apply")):
+            continue
+        if isinstance(one, Mapping):
+            check_input_sharding(one)
+            continue
+        raise TypeError(
+            "input_sharding: a torch_xla.distributed.spmd.ShardingSpec, or a dict of them, not "
+            f"{type(one).__name__}"
+        )
+
+
 def send_cpu_data_to_device(
     datas: Any, device: torch.device | str, input_sharding: Any = None
 ) -> Any:
@@ -657,9 +671,11 @@ def send_cpu_data_to_device(
 
     Raises:
         RuntimeError: if `input_sharding` is given outside SPMD mode.
+        TypeError: if it is something else.
         ValueError: if keys of `datas` are missing from `input_sharding`, or a tensor cannot be cut
             so.
     """
+    check_input_sharding(input_sharding)
     if isinstance(input_sharding, Mapping):
         if not isinstance(datas, Mapping):
             raise ValueError(

@@ -192,6 +192,7 @@ class ParallelLoader:
         ValueError: if a size is not positive, there is no device, or there are several for
             `announce`, or `input_sharding` besides.
         RuntimeError: if `input_sharding` is given outside SPMD mode.
+        TypeError: if it is neither a ShardingSpec nor a dict of them.
     """
 
     def __init__(
@@ -217,6 +218,7 @@ class ParallelLoader:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if input_sharding is not None and not runtime.is_spmd():
             raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
+        xm.check_input_sharding(input_sharding)
         if input_sharding is not None and announce is not None:
             raise ValueError("announce: batches that input_sharding cuts are not announced")
         if announce is not None and len(devices) > 1:
@@ -306,6 +308,7 @@ class MpDeviceLoader:
     def __init__(self, loader: Iterable[Any], device: torch.device | str, **kwargs: Any) -> None:
         self._loader = loader
         self._device = device
+        xm.check_input_sharding(kwargs.get("input_sharding"))
         if (announce := kwargs.get("announce")) is not None:
             kwargs["announce"] = _Announcer(announce)  # knows the shapes of earlier iterations
         self._parallel_loader_kwargs = kwargs
