@@ -180,6 +180,7 @@ def test_the_command(tmp_path):
         (["nowhere.py", "--topology", "cpu:2"], "preflight: no script 'nowhere.py'"),
         ([str(SCRIPT), "--topology", "cpu"], "preflight: no topology 'cpu'"),
         ([str(SCRIPT)], "--topology"),
+        ([str(SCRIPT), "--topology", "cpu:2", "--width", "8"], "--width 8; those of the script"),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments, message):

@@ -27,7 +27,11 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="also write the report to this file")
     ours, theirs = _split(sys.argv[1:])
-    arguments = parser.parse_args(ours)
+    arguments, unknown = parser.parse_known_args(ours)
+    if unknown:
+        parser.error(
+            f"unknown arguments: {' '.join(unknown)}; those of the script come last, after --"
+        )
     try:
         report = run(
             arguments.script,
