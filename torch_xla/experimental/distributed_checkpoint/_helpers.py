@@ -6,6 +6,19 @@ import dataclasses
 from typing import Any
 
 import torch
+from torch.distributed._shard._utils import narrow_tensor_by_index  # noqa: F401
+from torch.distributed.checkpoint._dedup_tensors import dedup_tensors  # noqa: F401
+from torch.distributed.checkpoint._nested_dict import (  # noqa: F401
+    FLATTEN_MAPPING,
+    flatten_state_dict,
+)
+from torch.distributed.checkpoint._traverse import (  # noqa: F401
+    CONTAINER_TYPE,
+    OBJ_PATH,
+    PATH_ITEM,
+    STATE_DICT_ITEM,
+    set_element,
+)
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
 import torch_xla
@@ -115,3 +128,18 @@ def on_host(value: Any) -> Any:
         items = [on_host(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+# --- Names of old ---------------------------------------------------------------------------------
+# Planners written for torch_xla 2.9 import these, and torch's own that are imported above.
+
+_CpuShards = CpuShards
+_sharded_cpu_state_dict = on_host
+
+
+def _is_sharded_tensor(x: Any) -> bool:
+    """Whether an xla tensor is cut: each device holds a part."""
+    if not is_xla(x):
+        return False
+    sharding = _XLAC._xla_get_sharding(x)
+    return sharding is not None and not sharding.is_replicated
