@@ -26,11 +26,15 @@ std::string where(const std::string& op, const std::string& line) {
   return line.empty() ? op : op + " at " + line;
 }
 
-// Attributes: op, kind of error, low, size, whether there is an exception, which.
+// Attributes: op, kind of error, whether positions may count from the end, whether there is an
+// exception, which. Behind them the size, a number: sizes that depend on data compile nothing.
 void fail_index(ir::AttributeReader attributes, const std::string& line, int64_t position) {
   const std::string op = attributes.string();
   const auto error = attributes.enumeration<CheckError>();
-  const int64_t low = attributes.integer(), size = attributes.integer();
+  const bool from_end = attributes.boolean();
+  attributes.boolean();
+  attributes.integer();
+  const int64_t size = attributes.integer(), low = from_end ? -size : 0;
   if (error == CheckError::kClass) {
     TORCH_CHECK(position >= low, where(op, line), ": Class values must be non-negative.");
     TORCH_CHECK(false, where(op, line), ": Class values must be smaller than num_classes.");
@@ -76,36 +80,39 @@ Bounds bounds_of(ElementType type) {
   }
 }
 
-// The nearest positions in range: kernels of the host that take them do not look.
-XlaValue inside(Builder& b, XlaValue index, int64_t low, int64_t size) {
-  const Bounds bounds = bounds_of(index.element_type());
-  return b.clamp(b.full_like(index, std::max(low, bounds.least)), index,
-                 b.full_like(index, std::min(size - 1, bounds.greatest)));
+// The nearest positions in range, [low, last]: kernels of the host that take them do not look.
+XlaValue inside(Builder& b, XlaValue index, XlaValue low, XlaValue last) {
+  const ElementType type = index.element_type();
+  const Bounds bounds = bounds_of(type);
+  const auto end = [&](XlaValue position) {
+    return b.broadcast_to(b.convert(position, type), index.dims());
+  };
+  return b.clamp(end(b.maximum(low, b.full_like(low, bounds.least))), index,
+                 end(b.minimum(last, b.full_like(last, bounds.greatest))));
 }
 
-// Attributes as above.
+// Operands: positions, size. Attributes as above.
 const Op kCheckIndex{
     "xla::check_index", [](Lowering& l, const Node& n) -> Results {
       Builder& b = l.builder();
       auto attributes = n.attributes();
       attributes.string();
       attributes.integer();
-      const int64_t low = attributes.integer(), size = attributes.integer();
-      const bool has_exception = attributes.boolean();
-      const XlaValue index = l.operand(0);
-      XlaValue seen = index, right = inside(b, index, low, size);
+      const bool from_end = attributes.boolean(), has_exception = attributes.boolean();
+      const XlaValue index = l.operand(0), size = l.operand(1);
+      const XlaValue low = from_end ? b.negate(size) : b.zeros_like(size);
+      XlaValue seen = index, right = inside(b, index, low, b.subtract(size, b.ones_like(size)));
       if (has_exception) {
         const int64_t exception = attributes.integer();
         const XlaValue wide = b.convert(index, ElementType::kS64);  // bytes have no -100
         const XlaValue is_exception = b.eq(wide, b.full_like(wide, exception));
-        seen = b.select(is_exception, b.full_like(wide, low), wide);
+        seen = b.select(is_exception, b.broadcast_to(low, wide.dims()), wide);
         right = b.select(is_exception, index, right);
       }
       const Dims all = stablehlo::iota_dims(seen.dims().size());
       const XlaValue least = b.convert(b.reduce_min(seen, all), ElementType::kS64);
       const XlaValue greatest = b.convert(b.reduce_max(seen, all), ElementType::kS64);
-      const XlaValue above = b.ge(greatest, b.full_like(greatest, size));
-      const XlaValue below = b.lt(least, b.full_like(least, low));
+      const XlaValue above = b.ge(greatest, size), below = b.lt(least, low);
       return {right, lazy::report(b, b.or_(above, below), b.select(above, greatest, least))};
     }};
 
@@ -185,6 +192,9 @@ std::optional<int64_t> end_of_positions(const Value& value) {
     if (dim < 0) return of.num_elements();
     return of.dims.empty() ? 1 : of.dims[static_cast<size_t>(dim)];
   }
+  if (value.index == 1 && name == "aten::sort" && node.operands().size() == 2) {
+    return static_cast<const ir::ScalarPayload*>(node.operand(1).node->payload())->integer;
+  }
   if (value.index == 1 && (name == "aten::max" || name == "aten::sort")) {
     const auto dims = node.operand(0).dims();
     return dims.empty() ? 1 : *std::max_element(dims.begin(), dims.end());
@@ -222,8 +232,9 @@ ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const
   const auto cut = lazy::trimmed(index);
   // What is behind the size of a whole is arbitrary, and no index.
   const Value seen = cut ? lazy::filled(*cut, lazy::Neutral::kZero) : index;
-  const Value whole = make_check(kCheckIndex, std::span(&seen, 1),
-                                 Attributes::of(std::string_view(op), error, low, size,
+  const std::array<Value, 2> operands{seen, ir::scalar(size, ElementType::kS64)};
+  const Value whole = make_check(kCheckIndex, operands,
+                                 Attributes::of(std::string_view(op), error, low < 0,
                                                 exception.has_value(), exception.value_or(0)));
   return cut ? lazy::with_computed(index, whole) : whole;
 }

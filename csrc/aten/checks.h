@@ -20,8 +20,9 @@ void set_check_values(bool check);
 // What a check throws: CPU's type of exception; for classes its words too.
 enum class CheckError : uint8_t { kRuntime, kIndex, kClass };
 
-// `index`, of integers in [low, size) or `exception`. Itself where that is known: by the host
-// (lazy/host_range.h), or because an operator of ours gives no others (argmax, nonzero, arange).
+// `index`, of integers in [low, size) or `exception`; low is 0 or -size. Itself where that is
+// known: by the host (lazy/host_range.h), or because an operator of ours gives no others (argmax,
+// nonzero, arange).
 ir::Value checked_index(const ir::Value& index, int64_t low, int64_t size, const char* op,
                         CheckError error, std::optional<int64_t> exception = {});
 

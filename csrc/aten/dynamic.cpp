@@ -11,6 +11,7 @@
 
 #include "aten/checks.h"
 #include "aten/indices.h"
+#include "aten/trimmed.h"
 #include "lazy/data.h"
 #include "lazy/executor.h"
 #include "lazy/launch.h"
@@ -344,12 +345,13 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
 
 // --- bincount ---
 
-const Op kRange{
-    "aten::bincount", [](Lowering& l, const Node&) -> Results {
-      const XlaValue x = l.operand(0, ElementType::kS64);
-      return l->concatenate(
-          {l->reshape(l->reduce_min(x, {0}), {1}), l->reshape(l->reduce_max(x, {0}), {1})}, 0);
-    }};
+// Operands: the elements twice, with others behind them that change the least, or the greatest, to
+// nothing.
+const Op kRange{"aten::bincount", [](Lowering& l, const Node&) -> Results {
+                  const XlaValue least = l->reduce_min(l.operand(0, ElementType::kS64), {0});
+                  const XlaValue greatest = l->reduce_max(l.operand(1, ElementType::kS64), {0});
+                  return l->concatenate({l->reshape(least, {1}), l->reshape(greatest, {1})}, 0);
+                }};
 const Op kBincount{"aten::bincount", [](Lowering& l, const Node& n) -> Results {
                      Builder& b = l.builder();
                      const ElementType type = n.output().type;
@@ -374,17 +376,30 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
   const int64_t two = 2;
-  const auto range = wait_for_numbers(
-      Node::make(kRange, {value_of(self)}, {}, ShapeRef{ElementType::kS64, {&two, 1}}),
-      self.device(), "bincount");
+  const Value elements = value_of(self);
+  const auto some = lazy::trimmed(elements);
+  const auto range =
+      wait_for_numbers(Node::make(kRange,
+                                  {some ? lazy::filled(*some, lazy::Neutral::kHighest) : elements,
+                                   some ? lazy::filled(*some, lazy::Neutral::kLowest) : elements},
+                                  {}, ShapeRef{ElementType::kS64, {&two, 1}}),
+                       self.device(), "bincount");
   TORCH_CHECK(range[0] >= 0, "bincount only supports 1-d non-negative integral inputs.");
   const int64_t bins = std::max(range[1] + 1, minlength);
   const at::ScalarType type = !weighted                              ? at::kLong
                               : weights->scalar_type() == at::kFloat ? at::kFloat
                                                                      : at::kDouble;
-  c10::SmallVector<Value, 2> operands{value_of(self)};
+  c10::SmallVector<Value, 2> operands{elements};
   if (weighted) operands.push_back(value_of(*weights));
   const int64_t bound = lazy::bound_for(bins, kUnbounded);
+  if (some) {
+    const Value heavy = weighted ? operands[1] : lazy::full(1, ElementType::kS64, elements.dims());
+    if (const auto wholes =
+            whole_positions(convert(elements, ElementType::kS64), bound, heavy, 0)) {
+      operands[0] = wholes->positions;
+      if (weighted) operands[1] = wholes->source;
+    }
+  }
   const ShapeRef shape{lazy::element_type(type), {&bound, 1}};
   Value counts = Node::make(kBincount, std::span<const Value>(operands.data(), operands.size()), {},
                             std::span(&shape, 1));

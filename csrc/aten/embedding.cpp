@@ -91,9 +91,9 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad, const at::Tensor& in
   check_index_type("embedding_backward", indices);
   const std::array<int64_t, 2> sizes{num_weights, grad.size(-1)};
   const ShapeRef shape{element_type(grad), sizes};
-  // The forward may be of no use, and not run.
+  // The forward, which is meant, may be of no use, and not run.
   Value index =
-      checked_index(value_of(indices), 0, num_weights, kEmbeddingBackward.name, CheckError::kIndex);
+      checked_index(value_of(indices), 0, num_weights, kEmbedding.name, CheckError::kIndex);
   Value gradients = value_of(grad);
   const auto some = lazy::trimmed(index);
   const Value whole = some && !scale_grad_by_freq ? whole_operand(gradients, grad.dim(), some->dim,

@@ -1,6 +1,7 @@
 // Largest, smallest and middle elements, and where they are. NaN counts as the extreme of both
 // ends; of equal elements the first is meant.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/amax_meta.h>
@@ -113,7 +114,20 @@ const Op kArgmax{"aten::argmax", [](Lowering& l, const Node& n) -> Results {
 template <class Meta, bool largest>
 Value argmax_like(Infer<Meta, 1>& it, const at::Tensor& self, std::optional<int64_t> dim, bool) {
   const int64_t along = dim ? at::maybe_wrap_dim(*dim, self.dim()) : -1;
-  return Node::make(kArgmax, {value_of(self)}, Attributes::of(largest, along), it.output_shape());
+  const Attributes attributes = Attributes::of(largest, along);
+  const Value operand = value_of(self);
+  const auto cut = lazy::trimmed(operand);
+  // Among all elements, one has its place in the whole too where whole rows are cut off.
+  const Neutral neutral = largest ? Neutral::kLowest : Neutral::kHighest;
+  if (cut && !dim && cut->dim == 0) {
+    return Node::make(kArgmax, {lazy::filled(*cut, neutral)}, attributes, it.output_shape());
+  }
+  if (cut && dim) {
+    const auto whole = reduced_whole(operand, {along}, it.output_shape().dims, neutral);
+    const ShapeRef shape{it.output_shape().type, whole->output};
+    return whole->result(Node::make(kArgmax, {whole->operand}, attributes, shape));
+  }
+  return Node::make(kArgmax, {operand}, attributes, it.output_shape());
 }
 
 // Attributes: largest, dim.
@@ -131,11 +145,23 @@ const Op kMaxDim{"aten::max", [](Lowering& l, const Node& n) -> Results {
 
 template <class Meta, bool largest>
 Values<2> max_dim(Infer<Meta, 2>& it, const at::Tensor& self, int64_t dim, bool) {
-  const Value operands[] = {value_of(self)};
-  const ShapeRef outputs[] = {it.output_shape(0), it.output_shape(1)};
-  const Value values = Node::make(
-      kMaxDim, operands, Attributes::of(largest, at::maybe_wrap_dim(dim, self.dim())), outputs);
-  return {values, Value(values.node, 1)};
+  for (const at::Tensor& output : it.outputs()) at::assert_no_internal_overlap(output);
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const Attributes attributes = Attributes::of(largest, dim);
+  const Value operand = value_of(self);
+  const auto both = [&](const Value& x, std::span<const int64_t> dims) {
+    const ShapeRef outputs[] = {{it.output_shape(0).type, dims}, {it.output_shape(1).type, dims}};
+    const ir::NodePtr node = Node::make(kMaxDim, std::span(&x, 1), attributes, outputs);
+    return Values<2>{Value(node, 0), Value(node, 1)};
+  };
+  if (lazy::is_trimmed(operand)) {
+    const Neutral neutral = largest ? Neutral::kLowest : Neutral::kHighest;
+    if (const auto whole = reduced_whole(operand, {dim}, it.output_shape(0).dims, neutral)) {
+      const Values<2> found = both(whole->operand, whole->output);
+      return {whole->result(found[0]), whole->result(found[1])};
+    }
+  }
+  return both(operand, it.output_shape(0).dims);
 }
 
 // --- median: the lower middle element. NaN where there is one, or without NaNs (nanmedian) ---

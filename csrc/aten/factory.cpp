@@ -11,6 +11,7 @@
 
 #include "aten/kernel.h"
 #include "aten/masked.h"
+#include "aten/trimmed.h"
 #include "lazy/mark_sharding.h"
 #include "lazy/runtime.h"
 #include "lazy/transfer.h"
@@ -319,6 +320,13 @@ at::Tensor ones_like(const at::Tensor& self, Dtype dtype, std::optional<Layout> 
 }
 
 }  // namespace
+
+Value stretched_arange(const Value& value, int64_t size) {
+  const Node& node = *value.node;
+  if (&node.op() != &kIota && &node.op() != &kArange) return {};
+  const ShapeRef shape{value.type(), {&size, 1}};
+  return Node::make(node.op(), node.operands(), {}, std::span(&shape, 1));
+}
 
 XLA_KERNELS(m) {
   m.impl("arange", arange);

@@ -5,6 +5,7 @@
 #include <ATen/ops/result_type.h>
 
 #include "aten/elementwise.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 namespace {
@@ -32,8 +33,11 @@ Value isin(It& it, const at::Tensor& elements, const at::Tensor& set, bool inver
   const at::ScalarType common = at::result_type(elements, set);
   check_domain("isin", Domain::kNotComplex, common);
   if (set.numel() == 0) return lazy::full(invert, ElementType::kPred, it.output_dims());
-  return Node::make(kIsin, {value_of(elements), value_of(set)},
-                    Attributes::of(lazy::element_type(common), invert), it.output_shape());
+  const Value each = value_of(elements);
+  const Value& all = lazy::computed(each);
+  return lazy::with_computed(each, Node::make(kIsin, {all, value_of(set)},
+                                              Attributes::of(lazy::element_type(common), invert),
+                                              ShapeRef{ElementType::kPred, all.dims()}));
 }
 
 using TensorTensor = at::meta::structured_isin_Tensor_Tensor;

@@ -26,6 +26,14 @@ const Op kMaskedFill{"aten::masked_fill", [](Lowering& l, const Node& n) -> Resu
 
 Value masked_fill_node(const Value& self, const Value& mask, const Value& number,
                        at::IntArrayRef sizes) {
+  const std::array<Value, 2> operands{self, mask};
+  if (any_trimmed(operands)) [[unlikely]] {
+    if (const auto wholes = wholes_of(operands, span_of(sizes))) {
+      return wholes->trimmed(Node::make(kMaskedFill,
+                                        {wholes->operands[0], wholes->operands[1], number}, {},
+                                        ShapeRef{self.type(), wholes->dims}));
+    }
+  }
   return Node::make(kMaskedFill, {self, mask, number}, {}, ShapeRef{self.type(), span_of(sizes)});
 }
 

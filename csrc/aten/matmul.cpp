@@ -171,29 +171,38 @@ Tensor make(const Op& op, std::array<int64_t, kRank> sizes, const Tensor& a, con
 
 // --- mm, bmm ---
 
-// Rows of a, or columns of b, whose number depends on data: so many in the result.
-Value mm_node(const Value& a, const Value& b, ShapeRef output) {
-  const auto rows = lazy::trimmed(a), columns = lazy::trimmed(b);
-  if (!rows && !columns) [[likely]]
-    return Node::make(kMm, {a, b}, {}, output);
+// mm, or bmm. Rows of a, columns of b, or matrices, whose number depends on data: so many in the
+// result.
+Value product_node(const Op& op, const Value& a, const Value& b, ShapeRef output) {
+  const auto left = lazy::trimmed(a), right = lazy::trimmed(b);
+  if (!left && !right) [[likely]]
+    return Node::make(op, {a, b}, {}, output);
+  const auto rank = static_cast<int64_t>(output.dims.size());
+  const int64_t rows = rank - 2, columns = rank - 1;
   Dims dims(output.dims);
-  if (rows && rows->dim == 0) {
-    dims[0] = rows->bound();
-    return lazy::with_computed(a, mm_node(rows->whole, b, {output.type, dims}));
+  if (left && left->dim == rows) {
+    dims[static_cast<size_t>(rows)] = left->bound();
+    return lazy::with_computed(a, product_node(op, left->whole, b, {output.type, dims}));
   }
-  if (columns && columns->dim == 1) {
-    dims[1] = columns->bound();
-    return lazy::with_computed(b, mm_node(a, columns->whole, {output.type, dims}));
+  if (right && right->dim == columns) {
+    dims[static_cast<size_t>(columns)] = right->bound();
+    return lazy::with_computed(b, product_node(op, a, right->whole, {output.type, dims}));
   }
-  // The sum is over what counts: the rest is zero.
-  const Trimmed& inner = rows ? *rows : *columns;
-  const Value left = whole_operand(a, 2, 1, inner.size, inner.bound());
-  const Value right = whole_operand(b, 2, 0, inner.size, inner.bound());
-  if (!left || !right) return Node::make(kMm, {a, b}, {}, output);
-  return Node::make(kMm,
-                    {lazy::filled({left, inner.count, 1, inner.size}, Neutral::kZero),
-                     lazy::filled({right, inner.count, 0, inner.size}, Neutral::kZero)},
-                    {}, output);
+  const Trimmed& cut = left ? *left : *right;
+  const bool matrices = rank == 3 && cut.dim == 0;
+  // Otherwise the sum is over what counts: the rest is zero.
+  const int64_t a_dim = matrices ? 0 : columns, b_dim = matrices ? 0 : rows;
+  Value x = whole_operand(a, rank, a_dim, cut.size, cut.bound());
+  Value y = whole_operand(b, rank, b_dim, cut.size, cut.bound());
+  if (!x || !y) return Node::make(op, {a, b}, {}, output);
+  if (matrices) {
+    dims[0] = cut.bound();
+    return lazy::trim(Node::make(op, {x, y}, {}, ShapeRef{output.type, dims}), cut.count, 0,
+                      cut.size);
+  }
+  x = lazy::filled({x, cut.count, a_dim, cut.size}, Neutral::kZero);
+  y = lazy::filled({y, cut.count, b_dim, cut.size}, Neutral::kZero);
+  return Node::make(op, {x, y}, {}, output);
 }
 
 // Sums of products of two vectors, or of a matrix and a vector.
@@ -223,15 +232,16 @@ Value mm_compute(Infer<at::meta::structured_mm, 1>& it, const Tensor& self, cons
   if (has_no_products(self, other)) return zeros(it.output_shape());
   check_not_bool("addmm_impl_cpu_", self);
   at::assert_no_internal_overlap(it.output());
-  return mm_node(value_of(self), value_of(other), it.output_shape());
+  return product_node(kMm, value_of(self), value_of(other), it.output_shape());
 }
 
 Tensor mm(const Tensor& self, const Tensor& other) {
   if (same_kind(self, other) && self.dim() == 2 && other.dim() == 2 &&
       self.size(1) == other.size(0)) {
     const std::array<int64_t, 2> sizes{self.size(0), other.size(1)};
-    return lazy::make(mm_node(lazy::read(self), lazy::read(other), {element_type(self), sizes}),
-                      self.scalar_type(), self.device());
+    return lazy::make(
+        product_node(kMm, lazy::read(self), lazy::read(other), {element_type(self), sizes}),
+        self.scalar_type(), self.device());
   }
   return structured_functional<at::meta::structured_mm, &mm_compute>(self, other);
 }
@@ -240,13 +250,16 @@ Value bmm_compute(Infer<at::meta::structured_bmm, 1>& it, const Tensor& self, co
   if (has_no_products(self, other)) return zeros(it.output_shape());
   check_not_bool("bmm", self);  // before the other, as on CPU
   check_same_dtype(self, other);
-  return Node::make(kBmm, {value_of(self), value_of(other)}, {}, it.output_shape());
+  return product_node(kBmm, value_of(self), value_of(other), it.output_shape());
 }
 
 Tensor bmm(const Tensor& self, const Tensor& other) {
   if (same_kind(self, other) && self.dim() == 3 && other.dim() == 3 &&
       self.size(0) == other.size(0) && self.size(2) == other.size(1)) {
-    return make<3>(kBmm, {self.size(0), self.size(1), other.size(2)}, self, other);
+    const std::array<int64_t, 3> sizes{self.size(0), self.size(1), other.size(2)};
+    return lazy::make(
+        product_node(kBmm, lazy::read(self), lazy::read(other), {element_type(self), sizes}),
+        self.scalar_type(), self.device());
   }
   return structured_functional<at::meta::structured_bmm, &bmm_compute>(self, other);
 }

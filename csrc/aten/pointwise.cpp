@@ -64,8 +64,8 @@ Value stretched_formula(const Value& value, int64_t dim, int64_t from, int64_t t
   return Node::make(node.op(), operands, attributes, std::span(&shape, 1));
 }
 
-// `value`, which says nothing along `dim` but one number again and again, in another size; empty
-// when that is not to be seen.
+// `value`, of which one sees how it goes on along `dim` (one number again and again, say), in
+// another size; empty for others.
 Value stretched(const Value& value, int64_t dim, int64_t from, int64_t to, int depth) {
   const auto axis = static_cast<size_t>(dim);
   if (value.dims()[axis] != from || from == 1) return value.dims()[axis] == 1 ? value : Value();
@@ -75,6 +75,8 @@ Value stretched(const Value& value, int64_t dim, int64_t from, int64_t to, int d
     return lazy::full(*number, value.type(), dims);
   }
   if (Value view = ir::stretch_view(value, axis, to)) return view;
+  if (Value range = stretched_arange(value, to)) return range;
+  if (Value scattered = stretched_scatter(value, dim, to)) return scattered;
   const bool is_formula = value.node->op().lower == &lower_pointwise;
   return is_formula && depth < kDeepest ? stretched_formula(value, dim, from, to, depth) : Value();
 }

@@ -39,6 +39,17 @@ Value reachable(const char* op, const at::Tensor& self, int64_t dim, const at::T
   return checked_index(value, 0, size, op, error);
 }
 
+// As many rows of `value` along the dim of `some` as its whole has, where its first ones are those
+// that count; empty where they cannot be had.
+Value rows_of(const Value& value, const Trimmed& some) {
+  const int64_t rows = value.dims()[static_cast<size_t>(some.dim)];
+  if (rows == some.size) {
+    const auto rank = static_cast<int64_t>(value.dims().size());
+    if (Value all = whole_operand(value, rank, some.dim, rows, some.bound())) return all;
+  }
+  return rows >= some.bound() ? value : Value();
+}
+
 // --- gather ---
 
 const Op kGather{"aten::gather", [](Lowering& l, const Node& n) -> Results {
@@ -54,14 +65,19 @@ Value gather(Infer<at::meta::structured_gather, 1>& it, const at::Tensor& self, 
   dim = wrap(dim, self);
   if (index.numel() == 0) return lazy::full(0, it.output_type(), span_of(it.output().sizes()));
   const Value at = reachable(kGather.name, self, dim, index);
-  const auto gathered = [&](const Value& positions) -> Value {
-    return Node::make(kGather, {value_of(self), positions}, Attributes::of(dim),
+  const auto gathered = [&](const Value& positions, const Value& from) -> Value {
+    return Node::make(kGather, {from, positions}, Attributes::of(dim),
                       ShapeRef{it.output_type(), positions.dims()});
   };
-  if (const auto some = lazy::trimmed(at); some && some->dim == dim) {
-    return lazy::with_computed(at, gathered(some->whole));
+  const auto some = lazy::trimmed(at);
+  if (some && some->dim == dim)
+    return lazy::with_computed(at, gathered(some->whole, value_of(self)));
+  if (some && self.dim() > 0) {
+    if (const Value rows = rows_of(value_of(self), *some)) {
+      return lazy::with_computed(at, gathered(some->whole, rows));
+    }
   }
-  return gathered(at);
+  return gathered(at, value_of(self));
 }
 
 // --- scatter: self, index, updates; with the way to combine ---
@@ -79,6 +95,26 @@ void to_wholes(Value& positions, Value& updates, const at::Tensor& self, int64_t
       updates = std::move(wholes->source);
     }
   }
+}
+
+// Where the positions are trimmed along another dim than `dim`: row for row, the wholes of all
+// three. False where they cannot be had.
+bool to_whole_rows(Value& self, Value& positions, Value& updates, int64_t dim, Dims& output) {
+  const auto some = lazy::trimmed(positions);
+  if (!some || some->dim == dim || self.dims().empty()) return false;
+  const auto axis = static_cast<size_t>(some->dim);
+  const bool is_number = updates.dims().empty();
+  if (self.dims()[axis] != some->size ||
+      !(is_number || std::ranges::equal(updates.dims(), positions.dims()))) {
+    return false;
+  }
+  const Value into = rows_of(self, *some), source = is_number ? updates : rows_of(updates, *some);
+  if (!into || !source) return false;
+  positions = lazy::filled_with(*some, self.dims()[static_cast<size_t>(dim)]);
+  self = into;
+  updates = source;
+  output[axis] = some->bound();
+  return true;
 }
 
 const Op kScatter{"aten::scatter",
@@ -103,9 +139,14 @@ Value scatter_node(ShapeRef output, const at::Tensor& self, int64_t dim, const a
                    const Value& updates, Combine combine) {
   if (index.numel() == 0) return value_of(self);
   dim = wrap(dim, self);
-  Value at = reachable(kScatter.name, self, dim, index), values = updates;
-  to_wholes(at, values, self, dim);
-  return Node::make(kScatter, {value_of(self), at, values}, Attributes::of(dim, combine), output);
+  Value at = reachable(kScatter.name, self, dim, index), values = updates, into = value_of(self);
+  const auto some = lazy::trimmed(at);
+  Dims dims(output.dims);
+  const bool rows = to_whole_rows(into, at, values, dim, dims);
+  if (!rows) to_wholes(at, values, self, dim);
+  Value result =
+      Node::make(kScatter, {into, at, values}, Attributes::of(dim, combine), {output.type, dims});
+  return rows ? lazy::trim(std::move(result), some->count, some->dim, some->size) : result;
 }
 
 Combine named_combine(std::string_view reduce) {
@@ -283,6 +324,22 @@ Value index_reduce(Infer<at::meta::structured_index_reduce, 1>& it, const at::Te
 }
 
 }  // namespace
+
+Value stretched_scatter(const Value& value, int64_t dim, int64_t size) {
+  const Node& node = *value.node;
+  if (&node.op() != &kScatter) return {};
+  auto attributes = node.attributes();
+  if (attributes.integer() != dim) return {};
+  const auto axis = static_cast<size_t>(dim);
+  const auto rank = static_cast<int64_t>(value.dims().size());
+  const Value into = whole_operand(Value(node.operand(0)), rank, dim, value.dims()[axis], size);
+  if (!into) return {};
+  Dims dims(value.dims());
+  dims[axis] = size;
+  return Node::make(kScatter, {into, Value(node.operand(1)), Value(node.operand(2))},
+                    Attributes::of(dim, attributes.enumeration<Combine>()),
+                    ShapeRef{value.type(), dims});
+}
 
 XLA_KERNELS(m) {
   structured<at::meta::structured_gather, gather>(m, {"gather", nullptr, "gather.out"});

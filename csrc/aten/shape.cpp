@@ -262,6 +262,21 @@ const Op kRepeat{"aten::repeat", [](Lowering& l, const Node& n) -> Results {
                    return l->reshape(l->broadcast_in_dim(x, dims, places), Dims(n.output().dims));
                  }};
 
+Value repeat_node(const Value& self, std::span<const int64_t> repeats, ShapeRef output) {
+  const Attributes attributes = Attributes::of(repeats);
+  const size_t lead = repeats.size() - self.dims().size();
+  if (const auto cut = lazy::trimmed(self)) {
+    const size_t dim = lead + static_cast<size_t>(cut->dim);
+    if (repeats[dim] == 1) {
+      Dims dims(output.dims);
+      dims[dim] = cut->bound();
+      return lazy::trim(Node::make(kRepeat, {cut->whole}, attributes, ShapeRef{output.type, dims}),
+                        cut->count, static_cast<int64_t>(dim), cut->size);
+    }
+  }
+  return Node::make(kRepeat, {self}, attributes, output);
+}
+
 at::Tensor repeat(const at::Tensor& self, at::IntArrayRef repeats) {
   const auto rank = static_cast<size_t>(self.dim());
   TORCH_CHECK(repeats.size() >= rank,
@@ -271,10 +286,9 @@ at::Tensor repeat(const at::Tensor& self, at::IntArrayRef repeats) {
   for (size_t i = 0; i < rank; ++i) sizes[repeats.size() - rank + i] *= self.sizes()[i];
   at::detail::check_size_nonnegative(repeats);
   const ShapeRef shape{element_type(self), {sizes.data(), sizes.size()}};
-  const Value result =
-      shape.num_elements() == 0
-          ? lazy::full(0, shape.type, shape.dims)
-          : Value(Node::make(kRepeat, {value_of(self)}, Attributes::of(span_of(repeats)), shape));
+  const Value result = shape.num_elements() == 0
+                           ? lazy::full(0, shape.type, shape.dims)
+                           : repeat_node(value_of(self), span_of(repeats), shape);
   return lazy::make(result, self.scalar_type(), self.device());
 }
 
@@ -282,15 +296,37 @@ const Op kFlip{"aten::flip", [](Lowering& l, const Node& n) -> Results {
                  return l->reverse(l.operand(0), Dims(n.attributes().list()));
                }};
 
+// What counts of a reversed whole lies at its end. Operands: that, how much counts. Attribute: dim.
+const Op kToFront{"xla::to_front", [](Lowering& l, const Node& n) -> Results {
+                    Builder& b = l.builder();
+                    const auto dim = static_cast<size_t>(n.attributes().integer());
+                    const XlaValue x = l.operand(0), count = l.operand(1);
+                    const XlaValue zero = b.zeros_like(count);
+                    stablehlo::Values starts(x.dims().size(), zero);
+                    starts[dim] = b.subtract(b.full_like(count, x.dims()[dim]), count);
+                    const XlaValue twice = b.concatenate({x, x}, static_cast<int64_t>(dim));
+                    return b.dynamic_slice(twice, starts, x.dims());
+                  }};
+
+Value flip_node(const Value& x, const Dims& axes) {
+  const auto attributes = Attributes::of(std::span<const int64_t>(axes));
+  const auto cut = lazy::trimmed(x);
+  if (!cut) return Node::make(kFlip, {x}, attributes, x.shape());
+  const ShapeRef whole = cut->whole.shape();
+  Value flipped = Node::make(kFlip, {cut->whole}, attributes, whole);
+  if (axes.contains(cut->dim)) {
+    flipped = Node::make(kToFront, {flipped, cut->count}, Attributes::of(cut->dim), whole);
+  }
+  return lazy::with_computed(x, flipped);
+}
+
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
   const auto flipped = at::dim_list_to_bitset(dims, self.dim());
   Dims axes;
   for (int64_t i = 0; i < self.dim(); ++i) {
     if (flipped[static_cast<size_t>(i)]) axes.push_back(i);
   }
-  return make_like(
-      self, Node::make(kFlip, {value_of(self)}, Attributes::of(std::span<const int64_t>(axes)),
-                       ShapeRef{element_type(self), span_of(self.sizes())}));
+  return make_like(self, flip_node(value_of(self), axes));
 }
 
 // Operand as it is or flattened; one non-negative shift a dim.

@@ -1,5 +1,6 @@
 // Order: sort, topk, kthvalue, and searches in what is sorted. A NaN is greater than any number.
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/BucketizationUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/result_type.h>
@@ -9,6 +10,7 @@
 #include "aten/host_call.h"
 #include "aten/indices.h"
 #include "aten/order.h"
+#include "aten/trimmed.h"
 
 namespace torch_xla::aten {
 
@@ -25,20 +27,34 @@ struct Sorted {
   XlaValue values, positions;
 };
 
-// Stable.
-Sorted sorted(Builder& b, XlaValue x, int64_t dim, bool descending) {
+// Stable. `count`, if any: how many of the elements along `dim` there are; the rest stays behind.
+Sorted sorted(Builder& b, XlaValue x, int64_t dim, bool descending,
+              const std::optional<XlaValue>& count) {
   const ElementType type = x.element_type();
   if (type == ElementType::kPred) x = b.convert(x, ElementType::kU8);
   const ElementType position =
       x.dim(dim) <= std::numeric_limits<int32_t>::max() ? ElementType::kS32 : ElementType::kS64;
+  const XlaValue positions = b.iota(position, x.dims(), dim);
+  stablehlo::Values operands{x, positions};
+  if (count) {
+    operands.push_back(
+        b.ge(positions, b.broadcast_in_dim(b.convert(*count, position), x.dims(), {})));
+  }
   const auto less = [&](const stablehlo::Values& left, const stablehlo::Values& right) {
-    return stablehlo::Values{comes_before(b, left[0], right[0], descending)};
+    const XlaValue before = comes_before(b, left[0], right[0], descending);
+    if (!count) return stablehlo::Values{before};
+    // Operands come in pairs: the third two say whether these are there at all.
+    const XlaValue left_behind = left[2], right_behind = right[2];
+    const XlaValue both = b.not_(b.or_(left_behind, right_behind));
+    return stablehlo::Values{
+        b.or_(b.and_(both, before), b.and_(b.not_(left_behind), right_behind))};
   };
-  const auto results = b.sort({x, b.iota(position, x.dims(), dim)}, dim, true, less);
+  const auto results = b.sort(operands, dim, true, less);
   return {b.convert(results[0], type), results[1]};
 }
 
-// Attributes: dim, descending, and which part of the order to keep: start and limit.
+// Operands: what to sort, and perhaps how much of it there is along the dim, a number. Attributes:
+// dim, descending, and which part of the order to keep: start and limit.
 const Op kSort{"aten::sort", [](Lowering& l, const Node& n) -> Results {
                  Builder& b = l.builder();
                  auto attributes = n.attributes();
@@ -47,13 +63,31 @@ const Op kSort{"aten::sort", [](Lowering& l, const Node& n) -> Results {
                  const int64_t start = attributes.integer(), limit = attributes.integer();
                  XlaValue x = l.operand(0);
                  if (x.rank() == 0) x = b.reshape(x, {1});
-                 Sorted result = sorted(b, x, dim, descending);
+                 std::optional<XlaValue> count;
+                 if (l.num_operands() == 2) count = l.operand(1);
+                 Sorted result = sorted(b, x, dim, descending, count);
                  for (XlaValue* part : {&result.values, &result.positions}) {
                    *part = b.reshape(b.slice_in_dim(*part, start, limit, 1, dim),
                                      Dims(n.output().dims));
                  }
                  return {result.values, b.convert(result.positions, ElementType::kS64)};
                }};
+
+// Of what is cut off behind some size along `dim`: sorted is the whole, for all sizes alike.
+Values<2> sort_trimmed(const Trimmed& cut, bool descending, int64_t start, int64_t limit) {
+  const bool all = start == 0 && limit == cut.size;
+  Dims dims(cut.whole.dims());
+  if (all) limit = cut.bound();
+  dims[static_cast<size_t>(cut.dim)] = limit - start;
+  const std::array<ShapeRef, 2> shapes{ShapeRef{cut.whole.type(), dims},
+                                       ShapeRef{ElementType::kS64, dims}};
+  const Value operands[] = {cut.whole, ir::scalar(cut.size, ElementType::kS64)};
+  const ir::NodePtr node =
+      Node::make(kSort, operands, Attributes::of(cut.dim, descending, start, limit), shapes);
+  if (!all) return {Value(node, 0), Value(node, 1)};
+  return {lazy::trim(Value(node, 0), cut.count, cut.dim, cut.size),
+          lazy::trim(Value(node, 1), cut.count, cut.dim, cut.size)};
+}
 
 Values<2> sort_node(const at::Tensor& self, int64_t dim, bool descending, int64_t start,
                     int64_t limit, at::IntArrayRef sizes) {
@@ -67,6 +101,14 @@ Values<2> sort_node(const at::Tensor& self, int64_t dim, bool descending, int64_
   const ir::NodePtr node = Node::make(kSort, std::span(&operand, 1),
                                       Attributes::of(dim, descending, start, limit), shapes);
   return {Value(node, 0), Value(node, 1)};
+}
+
+// What works on each row by itself, of rows that are cut off behind some size: of the whole.
+template <class Function>
+Values<2> of_all_rows(const Trimmed& cut, const at::Tensor& self, const Function& function) {
+  const Values<2> found = function(lazy::make(cut.whole, self.scalar_type(), self.device()));
+  return {lazy::trim(found[0], cut.count, cut.dim, cut.size),
+          lazy::trim(found[1], cut.count, cut.dim, cut.size)};
 }
 
 int64_t wrap(int64_t dim, const at::Tensor& self) {
@@ -93,28 +135,50 @@ ir::NodePtr selection(const char* op, const torch::jit::Stack& arguments, const 
 // Where equal elements may change places, CPU's sort moves them in rows of more than 16 elements.
 constexpr int64_t kAlwaysStable = 16;
 
-Values<2> sort(Infer<at::meta::structured_sort_stable, 2>&, const at::Tensor& self,
+// As on CPU: no two elements of the results in one place.
+template <class Meta>
+void check_outputs(const Infer<Meta, 2>& it) {
+  for (const at::Tensor& output : it.outputs()) at::assert_no_internal_overlap(output);
+}
+
+Values<2> sort(Infer<at::meta::structured_sort_stable, 2>& it, const at::Tensor& self,
                std::optional<bool> stable, int64_t dim, bool descending) {
   check_orderable("sort", self);
-  const int64_t size = size_along(self, wrap(dim, self));
-  if (!stable.value_or(false) && size > kAlwaysStable) {
-    const torch::jit::Stack arguments{self, stable, dim, descending};
-    if (const auto node = selection("aten::sort.stable", arguments, self, self.sizes())) {
-      return {Value(node, 0), Value(node, 1)};
+  check_outputs(it);
+  dim = wrap(dim, self);
+  const int64_t size = size_along(self, dim);
+  const auto sort_each = [&](const at::Tensor& x) -> Values<2> {
+    if (!stable.value_or(false) && size > kAlwaysStable) {
+      const torch::jit::Stack arguments{x, stable, dim, descending};
+      if (const auto node = selection("aten::sort.stable", arguments, x, x.sizes())) {
+        return {Value(node, 0), Value(node, 1)};
+      }
     }
-  }
-  return sort_node(self, wrap(dim, self), descending, 0, size, self.sizes());
+    return sort_node(x, dim, descending, 0, size, x.sizes());
+  };
+  const auto cut = lazy::trimmed(value_of(self));
+  if (!cut) return sort_each(self);
+  return cut->dim == dim ? sort_trimmed(*cut, descending, 0, size)
+                         : of_all_rows(*cut, self, sort_each);
 }
 
 Values<2> topk(Infer<at::meta::structured_topk, 2>& it, const at::Tensor& self, int64_t k,
                int64_t dim, bool largest, bool sorted) {
   check_orderable("topk", self);
+  check_outputs(it);
   TORCH_CHECK(self.scalar_type() != at::kBool, "topk does not support bool dtypes on XLA");
-  const at::IntArrayRef sizes = it.output().sizes();
-  if (const auto node = selection("aten::topk", {self, k, dim, largest, sorted}, self, sizes)) {
-    return {Value(node, 0), Value(node, 1)};
-  }
-  return sort_node(self, wrap(dim, self), largest, 0, k, sizes);
+  dim = wrap(dim, self);
+  const auto pick_each = [&](const at::Tensor& x) -> Values<2> {
+    at::DimVector sizes(x.sizes());
+    if (!sizes.empty()) sizes[static_cast<size_t>(dim)] = k;
+    if (const auto node = selection("aten::topk", {x, k, dim, largest, sorted}, x, sizes)) {
+      return {Value(node, 0), Value(node, 1)};
+    }
+    return sort_node(x, dim, largest, 0, k, sizes);
+  };
+  const auto cut = lazy::trimmed(value_of(self));
+  if (!cut) return pick_each(self);
+  return cut->dim == dim ? sort_trimmed(*cut, largest, 0, k) : of_all_rows(*cut, self, pick_each);
 }
 
 std::tuple<at::Tensor, at::Tensor> kthvalue(const at::Tensor& self, int64_t k, int64_t dim,
@@ -171,13 +235,16 @@ at::Tensor search(const at::Tensor& sequence, const at::Tensor& self, bool out_i
                       result.device());
   }
   const ElementType common = lazy::element_type(at::result_type(sequence, self));
-  c10::SmallVector<Value, 3> operands{value_of(sequence), value_of(self)};
+  Value sought = value_of(self);
+  c10::SmallVector<Value, 3> operands{value_of(sequence), sought};
+  // In one sequence each is sought by itself.
+  if (sequence.dim() == 1) operands[1] = lazy::computed(sought);
   if (order.defined()) operands.push_back(value_of(order));
-  const ShapeRef shape{lazy::element_type(type), span_of(self.sizes())};
-  lazy::write(result,
-              Value(Node::make(
-                  kSearchSorted, std::span<const Value>(operands.data(), operands.size()),
-                  Attributes::of(common, side ? *side == "right" : right), std::span(&shape, 1))));
+  const ShapeRef shape{lazy::element_type(type), operands[1].dims()};
+  const Value found =
+      Node::make(kSearchSorted, std::span<const Value>(operands.data(), operands.size()),
+                 Attributes::of(common, side ? *side == "right" : right), std::span(&shape, 1));
+  lazy::write(result, sequence.dim() == 1 ? lazy::with_computed(sought, found) : found);
   return result;
 }
 

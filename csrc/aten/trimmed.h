@@ -30,6 +30,11 @@ struct Wholes {
 // them, its first `size` the same. Empty when it cannot be had.
 Value whole_operand(const Value& operand, int64_t rank, int64_t dim, int64_t size, int64_t bound);
 
+// For that: what scatter() or arange() made, with `size` elements along `dim`. Empty for any other
+// value.
+Value stretched_scatter(const Value& value, int64_t dim, int64_t size);
+Value stretched_arange(const Value& value, int64_t size);
+
 // Nothing when no operand is trimmed, or when one cannot be had in the size of the whole: then the
 // operator has to work on what was cut. `dims` is what the operands broadcast to.
 std::optional<Wholes> wholes_of(std::span<const Value> operands, std::span<const int64_t> dims);

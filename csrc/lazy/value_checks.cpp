@@ -67,6 +67,14 @@ const ir::Op kUpdateIf{"xla::update_if", [](ir::Lowering& l, const ir::Node&) ->
                                           l.operand(2));
                        }};
 
+// Of an operand that is an integer known to the host.
+std::optional<int64_t> number_of(const ir::Value& value) {
+  if (&value.node->op() != &ir::kScalar) return std::nullopt;
+  const auto* number = static_cast<const ir::ScalarPayload*>(value.node->payload());
+  if (number->kind != ir::ScalarClass::kI64) return std::nullopt;
+  return number->integer;
+}
+
 // Puts what checks found between a step's results and the storages that it updates.
 class Guarding {
  public:
@@ -84,6 +92,9 @@ class Guarding {
     for (const ir::Node* node : checks_) {
       const auto words = node->attribute_words();
       sites->push_back({kind_of(*node), {words.begin(), words.end()}, node->location()});
+      for (const ir::Value& operand : node->operands()) {
+        if (const auto number = number_of(operand)) sites->back().attributes.push_back(*number);
+      }
     }
     return sites;
   }
@@ -112,7 +123,9 @@ class Guarding {
     size_t operator()(const ir::Node* node) const {
       uint64_t hash = node->local_hash();
       for (const ir::Value& operand : node->operands()) {
-        hash = ir::mix(hash, uint64_t{operand.node->visit.position} << 16 | operand.index);
+        const auto number = number_of(operand);
+        hash = ir::mix(hash, number ? static_cast<uint64_t>(*number)
+                                    : uint64_t{operand.node->visit.position} << 16 | operand.index);
       }
       return hash;
     }
@@ -120,7 +133,11 @@ class Guarding {
   struct SameCheck {
     bool operator()(const ir::Node* a, const ir::Node* b) const {
       return a->local_hash() == b->local_hash() &&
-             std::ranges::equal(a->operands(), b->operands()) &&
+             std::ranges::equal(a->operands(), b->operands(),
+                                [](const ir::Value& x, const ir::Value& y) {
+                                  const auto number = number_of(x);
+                                  return x == y || (number && number == number_of(y));
+                                }) &&
              std::ranges::equal(a->attribute_words(), b->attribute_words());
     }
   };

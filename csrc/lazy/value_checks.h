@@ -33,7 +33,8 @@ namespace torch_xla::lazy {
 // A kind of checks: the ops that are lowered so.
 struct CheckKind {
   ir::Op::LowerFunction lower;
-  // Throws. `line`: "f@model.py:12", or "" where it is not known.
+  // Throws. `attributes`: the node's, and behind them its operands that are integers known to the
+  // host (ir::scalar). `line`: "f@model.py:12", or "" where it is not known.
   void (*fail)(ir::AttributeReader attributes, const std::string& line, int64_t number);
 };
 // To be called once for each kind, while the process starts.
@@ -51,7 +52,7 @@ stablehlo::Value report(stablehlo::Builder& b, stablehlo::Value wrong, stablehlo
 // A check of a program, in the step that was launched: its line is that step's, whoever compiled.
 struct CheckSite {
   const CheckKind* kind;
-  std::vector<int64_t> attributes;
+  std::vector<int64_t> attributes;  // as for CheckKind::fail
   ir::Location location;
 };
 using CheckSites = std::vector<CheckSite>;

@@ -18,6 +18,11 @@ def gradients(loss, *inputs):
     return [loss, *torch.autograd.grad(loss, inputs, allow_unused=True)]
 
 
+def unless_empty(rows, function):
+    """CPU finds no largest of nothing."""
+    return function(rows) if len(rows) > 1 else rows
+
+
 # x [rows, columns] and w [columns, 3] require gradients; t like x; labels [rows]; mask [rows].
 STEPS = {
     "select": lambda x, t, w, labels, mask: x[mask],
@@ -142,6 +147,60 @@ STEPS = {
         gradients(x.take(torch.where(mask)[0]).square().sum(), x),
         t.clone().put_(torch.where(mask)[0], x.detach()[mask][:, 1] * 2),
         t.clone().put_(torch.where(mask)[0], x.detach()[mask][:, 1] * 2, accumulate=True),
+    ),
+    "largest and where": lambda x, t, w, labels, mask: (
+        t[mask].argmax(1, keepdim=True),
+        t[mask].min(1, keepdim=True),
+        gradients(x[mask].max(1).values.square().sum(), x),
+    ),
+    "largest of all rows": lambda x, t, w, labels, mask: (
+        unless_empty(t[mask], torch.argmax),
+        unless_empty(t[mask], lambda rows: rows.argmin(0)),
+        unless_empty(t[mask], lambda rows: rows.max(0)),
+    ),
+    "in order": lambda x, t, w, labels, mask: (
+        t[mask].sort(0),
+        t[mask].sort(1, descending=True),
+        t[:, 0][mask].sort(stable=True, descending=True),
+        labels[mask].sort(stable=True),
+        (t[mask] > 0).sort(dim=0, stable=True),
+        torch.where(t > 1, torch.nan, t)[mask].sort(dim=0, descending=True, stable=True),
+        t[:, 1][mask].argsort(),
+        torch.searchsorted(t[0].sort().values, t[mask]),
+        torch.isin(labels[mask], labels[:2]),
+    ),
+    "the largest few": lambda x, t, w, labels, mask: (
+        unless_empty(t[mask], lambda rows: rows.topk(2, 0)),
+        t[mask].topk(2, 1, largest=False),
+        gradients(x[mask].topk(2, 1).values.square().sum(), x),
+    ),
+    "gathered by row": lambda x, t, w, labels, mask: (
+        gradients(x[mask].gather(1, labels[mask][:, None]).square().sum(), x),
+        t.new_zeros(len(t[mask]), 6).scatter(1, labels[mask][:, None], 1.0),
+        t[mask].scatter_add(1, labels[mask][:, None], t[mask][:, :1]),
+    ),
+    "turned around": lambda x, t, w, labels, mask: (
+        t[mask].flip(0),
+        t[mask].flip(1),
+        t[mask].flip(0, 1),
+        t[mask].repeat(1, 2),
+        gradients(x[mask].cumsum(0).square().sum(), x),
+    ),
+    "numbered": lambda x, t, w, labels, mask: (
+        torch.arange(len(t[mask]), device=t.device) + labels[mask]
+    ),
+    "filled where": lambda x, t, w, labels, mask: (
+        t[mask].masked_fill(t[mask] > 0, 0),
+        gradients(x[mask].masked_fill(t[mask] > 0, 2.0).square().sum(), x),
+    ),
+    "small matrices": lambda x, t, w, labels, mask: (
+        gradients(torch.bmm(x[mask][:, None], t[mask][:, :, None]).sum(), x),
+        torch.einsum("nd,dk->nk", t[mask], w),
+        torch.bmm(t[mask][None].mT, t[mask][None]),
+    ),
+    "counted": lambda x, t, w, labels, mask: (
+        torch.bincount(labels[mask], minlength=COLUMNS),
+        torch.bincount(labels[mask], t[:, 0][mask], minlength=COLUMNS),
     ),
     "experts": lambda x, t, w, labels, mask: gradients(experts(x, w, labels, mask).sum(), x, w),
 }
