@@ -101,7 +101,9 @@ Tensor linear_node(const Tensor& input, const Tensor& weight, const Tensor& bias
 // The composition, which CPU does not run: it says of a bias that does not fit what addmm says.
 Tensor composed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
   const Tensor b = bias.value_or(Tensor());
-  if (b.defined() && b.dim() == 1 && weight.dim() == 2 && input.dim() > 0 &&
+  const bool is_sized = !input.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
+                        !weight.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  if (is_sized && b.defined() && b.dim() == 1 && weight.dim() == 2 && input.dim() > 0 &&
       input.size(-1) == weight.size(1) && input.size(-1) > 0) {
     const std::array<int64_t, 2> product{input.numel() / input.size(-1), weight.size(0)};
     if (!at::is_expandable_to(b.sizes(), product)) {
