@@ -328,11 +328,18 @@ Value norm_value(const at::Tensor& self, const at::Scalar& p, const Dims& dims, 
   const Norm kind = norm_kind(number);
   const ElementType from = lazy::element_type(dtype.value_or(self.scalar_type()));
   const auto attributes = Attributes::of(kind, from, std::span<const int64_t>(dims));
-  if (kind != Norm::kPower) {
-    return Node::make(kNorm, {value_of(self)}, attributes, output);
+  const auto norm = [&](const Value& x, ShapeRef shape) -> Value {
+    if (kind != Norm::kPower) return Node::make(kNorm, {x}, attributes, shape);
+    return Node::make(kNorm, {x, scalar_operand(number, output.type)}, attributes, shape);
+  };
+  const Value operand = value_of(self);
+  const auto cut = lazy::trimmed(operand);
+  // Zeros add nothing to a norm, unless it looks for the least.
+  if (cut && (number >= 0 || !dims.contains(cut->dim))) {
+    const auto whole = reduced_whole(operand, dims, output.dims, Neutral::kZero);
+    return whole->result(norm(whole->operand, {output.type, whole->output}));
   }
-  return Node::make(kNorm, {value_of(self), scalar_operand(number, output.type)}, attributes,
-                    output);
+  return norm(operand, output);
 }
 
 Value vector_norm(Infer<at::meta::structured_linalg_vector_norm, 1>& it, const at::Tensor& self,

@@ -10,7 +10,7 @@
 namespace torch_xla::lazy {
 
 // An array in device memory: one buffer, or in SPMD mode (spmd.h) one on each device, in the order
-// of the partitions. Empty by default.
+// of the client's. Empty by default.
 class Array {
  public:
   Array() = default;

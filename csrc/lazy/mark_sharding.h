@@ -35,7 +35,7 @@ const sharding::Sharding* sharding_of(const at::Tensor& tensor);
 // A new tensor of the same contents, cut as told at this place of the graph.
 at::Tensor constrained(const at::Tensor& tensor, const sharding::Sharding* sharding);
 
-// A new tensor made of what each device holds, in the order of the partitions. Parts that several
+// A new tensor made of what each device holds, in the order of the devices. Parts that several
 // devices hold must be equal; the first counts. `sizes`: of the whole. Throws c10::ValueError for
 // parts of other sizes or dtypes than the sharding gives them.
 at::Tensor from_shards(const std::vector<at::Tensor>& shards, at::IntArrayRef sizes,

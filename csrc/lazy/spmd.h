@@ -15,7 +15,7 @@ namespace torch_xla::lazy {
 // In SPMD mode (runtime.h) a tensor looks as ever, and lies cut over all devices or whole on each.
 //
 // From here on every array has a shard on each device, in the order of the client's addressable
-// devices, which are partitions 0, 1, 2, ... of all programs.
+// devices. A program numbers them in its own order (ir::MeshNames); a launch gives it each shard's.
 
 // Turns it on for the rest of the process. What xla:0 holds is copied to all devices. Throws
 // c10::Error when another device holds tensors.

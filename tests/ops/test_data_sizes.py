@@ -186,6 +186,14 @@ STEPS = {
         t[mask].repeat(1, 2),
         gradients(x[mask].cumsum(0).square().sum(), x),
     ),
+    "norms": lambda x, t, w, labels, mask: (
+        gradients(x[mask].norm(dim=1).sum(), x),
+        gradients(F.normalize(x[mask]).square().sum(), x),
+        gradients(F.cosine_similarity(x[mask], t[mask]).sum(), x),
+        torch.linalg.vector_norm(t[mask], 3, 0),
+        torch.linalg.vector_norm(t[mask], -1, 1),
+        torch.linalg.vector_norm(t[mask], 0),
+    ),
     "numbered": lambda x, t, w, labels, mask: (
         torch.arange(len(t[mask]), device=t.device) + labels[mask]
     ),
