@@ -303,6 +303,7 @@ def test_launches_that_fail(run_python, count):
         refusals.left = 1000  # nothing can be launched
         step()
         print(outcome(torch_xla.sync), outcome(weights[0].tolist))
+        outcome(xm.wait_device_ops)  # each value is tried before any is given back
         refusals.left = 0
         print(weights[0].tolist(), weights[-1].tolist())
         step()

@@ -229,7 +229,11 @@ def test_autocast(device, no_fallback, name, dtype):
 
     ours = run(device)
     assert compile_count() <= 2
-    torch.testing.assert_close(ours, run("cpu"), rtol=2e-2, atol=0)
+    expected = run("cpu")
+    torch.testing.assert_close(ours[0], expected[0], rtol=1e-2, atol=0)
+    # Steps on, rounding has decided about activations near zero, which only a few layers forgive.
+    rtol = 5e-2 if name == "resnet18" else 2e-2
+    torch.testing.assert_close(ours, expected, rtol=rtol, atol=0)
 
 
 def test_a_gradient_scaler_skips_the_steps_that_overflow(case, device, no_fallback):

@@ -644,7 +644,9 @@ class ToXlaTensorArena:
 
 
 def check_input_sharding(input_sharding: Any) -> None:
-    """Raises TypeError for what `send_cpu_data_to_device` cannot take as its `input_sharding`."""
+    """Raises as `send_cpu_data_to_device` for an `input_sharding` that it cannot take."""
+    if input_sharding is not None and not runtime.is_spmd():
+        raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
     for one in input_sharding.values() if isinstance(input_sharding, Mapping) else [input_sharding]:
         if one is None or (hasattr(one, "can_apply") and hasattr(one, "apply")):
             continue
@@ -688,8 +690,6 @@ def send_cpu_data_to_device(
         for key, value in datas.items():
             result[key] = send_cpu_data_to_device(value, device, input_sharding[key])
         return result
-    if input_sharding is not None and not runtime.is_spmd():
-        raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
 
     def upload(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         sent = _XLAC._xla_tensors_from_aten(tensors, [str(device)])

@@ -216,8 +216,6 @@ class ParallelLoader:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if input_sharding is not None and not runtime.is_spmd():
-            raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
         xm.check_input_sharding(input_sharding)
         if input_sharding is not None and announce is not None:
             raise ValueError("announce: batches that input_sharding cuts are not announced")
@@ -308,7 +306,8 @@ class MpDeviceLoader:
     def __init__(self, loader: Iterable[Any], device: torch.device | str, **kwargs: Any) -> None:
         self._loader = loader
         self._device = device
-        xm.check_input_sharding(kwargs.get("input_sharding"))
+        if runtime.is_spmd():  # it may be called before the first batch
+            xm.check_input_sharding(kwargs.get("input_sharding"))
         if (announce := kwargs.get("announce")) is not None:
             kwargs["announce"] = _Announcer(announce)  # knows the shapes of earlier iterations
         self._parallel_loader_kwargs = kwargs
