@@ -37,12 +37,14 @@ const Op kAmin{"aten::amin", [](Lowering& l, const Node& n) -> Results {
                  return as_output(l, n, extreme(l.builder(), l.operand(0), dims, false));
                }};
 
+// What a search for the largest, or the least, never finds.
+Neutral never_found(bool largest) { return largest ? Neutral::kLowest : Neutral::kHighest; }
+
 Value extreme_value(bool largest, const at::Tensor& self, const Dims& dims, ShapeRef output) {
   const Op& op = largest ? kAmax : kAmin;
   const auto attributes = Attributes::of(std::span<const int64_t>(dims));
   const Value operand = value_of(self);
-  const Neutral neutral = largest ? Neutral::kLowest : Neutral::kHighest;
-  if (const auto whole = reduced_whole(operand, dims, output.dims, neutral)) {
+  if (const auto whole = reduced_whole(operand, dims, output.dims, never_found(largest))) {
     const ShapeRef shape{output.type, whole->output};
     return whole->result(Node::make(op, {whole->operand}, attributes, shape));
   }
@@ -115,19 +117,17 @@ template <class Meta, bool largest>
 Value argmax_like(Infer<Meta, 1>& it, const at::Tensor& self, std::optional<int64_t> dim, bool) {
   const int64_t along = dim ? at::maybe_wrap_dim(*dim, self.dim()) : -1;
   const Attributes attributes = Attributes::of(largest, along);
+  const ShapeRef output = it.output_shape();
   const Value operand = value_of(self);
   const auto cut = lazy::trimmed(operand);
   // Among all elements, one has its place in the whole too where whole rows are cut off.
-  const Neutral neutral = largest ? Neutral::kLowest : Neutral::kHighest;
-  if (cut && !dim && cut->dim == 0) {
-    return Node::make(kArgmax, {lazy::filled(*cut, neutral)}, attributes, it.output_shape());
-  }
-  if (cut && dim) {
-    const auto whole = reduced_whole(operand, {along}, it.output_shape().dims, neutral);
-    const ShapeRef shape{it.output_shape().type, whole->output};
+  if (cut && (dim || cut->dim == 0)) {
+    const Dims dims{std::max<int64_t>(along, 0)};
+    const auto whole = reduced_whole(operand, dims, output.dims, never_found(largest));
+    const ShapeRef shape{output.type, whole->output};
     return whole->result(Node::make(kArgmax, {whole->operand}, attributes, shape));
   }
-  return Node::make(kArgmax, {operand}, attributes, it.output_shape());
+  return Node::make(kArgmax, {operand}, attributes, output);
 }
 
 // Attributes: largest, dim.
@@ -154,14 +154,12 @@ Values<2> max_dim(Infer<Meta, 2>& it, const at::Tensor& self, int64_t dim, bool)
     const ir::NodePtr node = Node::make(kMaxDim, std::span(&x, 1), attributes, outputs);
     return Values<2>{Value(node, 0), Value(node, 1)};
   };
-  if (lazy::is_trimmed(operand)) {
-    const Neutral neutral = largest ? Neutral::kLowest : Neutral::kHighest;
-    if (const auto whole = reduced_whole(operand, {dim}, it.output_shape(0).dims, neutral)) {
-      const Values<2> found = both(whole->operand, whole->output);
-      return {whole->result(found[0]), whole->result(found[1])};
-    }
+  const auto output = it.output_shape(0).dims;
+  if (const auto whole = reduced_whole(operand, {dim}, output, never_found(largest))) {
+    const Values<2> found = both(whole->operand, whole->output);
+    return {whole->result(found[0]), whole->result(found[1])};
   }
-  return both(operand, it.output_shape(0).dims);
+  return both(operand, output);
 }
 
 // --- median: the lower middle element. NaN where there is one, or without NaNs (nanmedian) ---
