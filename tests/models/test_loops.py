@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from training import adamw, compile_count
+from training import adamw, compile_count, train
 from zoo import CASES, Case
 
 import torch_xla
@@ -231,9 +231,10 @@ def test_autocast(device, no_fallback, name, dtype):
     assert compile_count() <= 2
     expected = run("cpu")
     torch.testing.assert_close(ours[0], expected[0], rtol=1e-2, atol=0)
-    # Steps on, rounding has decided about activations near zero, which only a few layers forgive.
-    rtol = 5e-2 if name == "resnet18" else 2e-2
-    torch.testing.assert_close(ours, expected, rtol=rtol, atol=0)
+    if name == "resnet18":
+        # After three steps CPU is 1.1 % below the exact loss, and we 1.0 % above.
+        expected = torch.tensor(train(case, "cpu", steps=3, dtype=torch.float64).losses)
+    torch.testing.assert_close(ours, expected, rtol=2e-2, atol=0)
 
 
 def test_a_gradient_scaler_skips_the_steps_that_overflow(case, device, no_fallback):
