@@ -64,7 +64,7 @@ class MixtureBlock(nn.Module):
 
 def resnet18() -> Case:
     model = ResNet18(width=8, classes=16)
-    batch = {"x": torch.randn(16, 3, 32, 32), "y": torch.randint(16, (16,))}
+    batch = {"x": torch.randn(8, 3, 32, 32), "y": torch.randint(16, (8,))}
     return Case(model, batch, classify)
 
 

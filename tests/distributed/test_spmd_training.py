@@ -9,7 +9,10 @@ import math
 import pytest
 import torch
 from layouts import LAYOUTS, MODELS
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from training import MakeOptimizer, Run, adamw, assert_same, compile_count, train
+from zoo import Case
 
 import torch_xla
 import torch_xla.distributed.spmd as xs
@@ -35,23 +38,44 @@ def quick_to_compile():
     torch_xla.set_custom_compile_options({})
 
 
+# In f32 rounding decides which way a ReLU goes that is nearly 0, which changes the gradients behind
+# it by a tenth. Seed 257 is one of a few in a thousand whose exact run comes nowhere as near to 0.
+SEEDS = {"resnet18": 257}
+LEAST_MARGIN = 1e-5
+
+# Of a tensor's largest element. A batch norm over the 8 numbers of a channel adds to rounding.
+ATOL = {"resnet18": 5e-5}
+
+
+def make_case(name: str) -> Case:
+    torch.manual_seed(SEEDS.get(name, 0))
+    return MODELS[name]()
+
+
 @functools.cache
 def on_one_device(name: str, dtype: torch.dtype) -> Run:
-    torch.manual_seed(0)
-    return train(MODELS[name](), "cpu", steps=STEPS, dtype=dtype, optimizer=OPTIMIZERS[name])
+    return train(make_case(name), "cpu", steps=STEPS, dtype=dtype, optimizer=OPTIMIZERS[name])
 
 
-# In f32 rounding decides which way an activation near zero goes, and ten steps later runs of a
-# network of ReLUs differ by a percent, one on CPU and another there with other threads too.
-DTYPES = {"resnet18": torch.float64}
+class SmallestMargin(TorchDispatchMode):
+    """How near to a turn the operators come that have one.
 
+    `value` is the least distance of a ReLU's input from 0, and of the largest element of a window
+    of the net's 3 x 3 pool from the second largest, where it is above 0.
+    """
 
-def assert_as_on_one_device(name: str, got: Run) -> None:
-    exact = on_one_device(name, torch.float64)
-    if DTYPES.get(name) == torch.float64:
-        assert_same(got, exact, rtol=1e-9, atol=1e-9)
-    else:
-        assert_same(got, on_one_device(name, torch.float32), rtol=1e-4, atol=1e-5, exact=exact)
+    value = math.inf
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        aten = torch.ops.aten
+        if func in (aten.relu.default, aten.relu_.default):
+            self.value = min(self.value, args[0].abs().min().item())
+        elif func is aten.max_pool2d_with_indices.default:
+            padded = F.pad(args[0], (1, 1, 1, 1), value=-1.0)
+            windows = padded.unfold(2, 3, 2).unfold(3, 3, 2).flatten(-2)
+            first, second = windows.topk(2).values.unbind(-1)
+            self.value = min(self.value, (first - second)[first > 0].min().item())
+        return func(*args, **kwargs or {})
 
 
 def specs(tensors):
@@ -63,17 +87,24 @@ def held(tensor) -> int:
     return xs.wrap_as_sharded_tensor(tensor.detach()).local_shards[0].data.nbytes
 
 
+def test_rounding_decides_no_turn_of_resnet():
+    with SmallestMargin() as margin:
+        train(
+            make_case("resnet18"),
+            "cpu",
+            steps=STEPS,
+            dtype=torch.float64,
+            optimizer=OPTIMIZERS["resnet18"],
+        )
+    assert LEAST_MARGIN < margin.value < 1e-3
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_trains_as_on_one_device(device, metrics, name, layout):
-    torch.manual_seed(0)
-    case = MODELS[name]()
-    dtype = DTYPES.get(name, torch.float32)
-    inner = copy.deepcopy(case.model).to(dtype).to(device)
-    batch = {
-        key: tensor.to(device, dtype if tensor.is_floating_point() else None)
-        for key, tensor in case.batch.items()
-    }
+    case = make_case(name)
+    inner = copy.deepcopy(case.model).to(device)
+    batch = {key: tensor.to(device) for key, tensor in case.batch.items()}
     model = LAYOUTS[layout](inner, batch)
     optimizer = OPTIMIZERS[name](model.parameters())
     told = specs(model.parameters())
@@ -93,7 +124,13 @@ def test_trains_as_on_one_device(device, metrics, name, layout):
         state = [t for t in optimizer.state[parameter].values() if t.shape == parameter.shape]
         assert state and set(specs(state)) == {spec}
     state = {key: tensor.detach().cpu() for key, tensor in model.state_dict().items()}
-    assert_as_on_one_device(name, Run([loss.item() for loss in losses], state))
+    assert_same(
+        Run([loss.item() for loss in losses], state),
+        on_one_device(name, torch.float32),
+        rtol=1e-4,
+        atol=ATOL.get(name, 1e-5),
+        exact=on_one_device(name, torch.float64),
+    )
     # What is cut takes its part of the memory on each device, and is most of the model.
     cut = {p: spec for p, spec in zip(model.parameters(), kept, strict=True) if "devices=" in spec}
     if layout == "data":
