@@ -126,28 +126,105 @@ XlaValue digamma(Builder& b, XlaValue x) {
 }
 const PointwiseOp kDigamma{"aten::digamma", [](Args x) { return digamma(x.b, x[0]); }};
 
-// Hurwitz's zeta function for s > 1: sum over k >= 0 of (q + k)^-s. CHLO's is good for positive q;
-// the terms left of zero are added one by one, on all elements at once. Infinite at the poles 0,
-// -1, -2, ...; NaN for negative q unless s is whole.
-XlaValue hurwitz_zeta(Builder& b, XlaValue s, XlaValue q) {
+// The coefficients (2j)! / B_2j, j from 1 to 12, of the Euler-Maclaurin sum below; B_2j are
+// Bernoulli's numbers (DLMF 24.2.1).
+constexpr std::array kEulerMaclaurin{12.0,
+                                     -720.0,
+                                     30240.0,
+                                     -1209600.0,
+                                     47900160.0,
+                                     -1307674368000.0 / 691,
+                                     74724249600.0,
+                                     -10670622842880000.0 / 3617,
+                                     5109094217170944000.0 / 43867,
+                                     -802857662698291200000.0 / 174611,
+                                     15511210043330985984000000.0 / 854513,
+                                     -1693824136731743669452800000.0 / 236364091};
+
+// `sum` of (q + k)^-s, whose last term `power` is that of `end`, with the integral of the terms
+// that follow and its corrections (DLMF 25.11.5), as many as change the sum.
+XlaValue with_remainder(Builder& b, XlaValue sum, XlaValue s, XlaValue end, XlaValue power) {
+  XlaValue value = sum + power * end / (s - 1) - power * 0.5;
+  XlaValue open = b.full_like(b.eq(s, s), 1), rising = b.ones_like(s);
+  for (size_t j = 0; j < kEulerMaclaurin.size(); ++j) {
+    const double k = 2.0 * static_cast<double>(j);
+    rising = rising * (s + k);
+    power = power / end;
+    const XlaValue correction = rising * power / kEulerMaclaurin[j];
+    value = b.select(open, value + correction, value);
+    open = b.and_(open, b.not_(b.lt(b.abs(correction / value), b.full_like(value, 0x1p-53))));
+    rising = rising * (s + (k + 1));
+    power = power / end;
+  }
+  return value;
+}
+
+// The sum of (q + k)^-s for k = 0, 1, ... as long as q + k < -kNear, for whole s and q that is not;
+// 0 elsewhere. That is (-1)^s (zeta(s, kNear + 1 - f) - zeta(s, 1 - q)), f the fraction of q.
+constexpr double kNear = 1024;
+XlaValue far_left_terms(Builder& b, XlaValue s, XlaValue q) {
+  const auto zeta = [&](XlaValue start) {
+    const XlaValue power = b.power(start, b.negate(s)), zero = b.zeros_like(power);
+    return b.select(b.eq(power, zero), zero, with_remainder(b, power, s, start, power));
+  };
+  const XlaValue sum = zeta(b.floor(q) - q + (kNear + 1)) - zeta(1 - q);
+  const XlaValue odd = b.ne(s * 0.5, b.floor(s * 0.5));
+  const XlaValue far = b.lt(q, b.full_like(q, -kNear));
+  return b.select(far, b.select(odd, b.negate(sum), sum), b.zeros_like(q));
+}
+
+// Hurwitz's zeta function for s > 1, the sum over k >= 0 of (q + k)^-s: nine terms and as many more
+// as bring q + k above 9, then what is left. As on CPU, in f64 but for the first term, and in the
+// same order, which decide what comes out where terms overflow; only those far left of 0 are added
+// at once.
+// Infinite at the poles 0, -1, -2, ... of q; NaN for other negative q unless s is whole.
+XlaValue hurwitz_zeta(Builder& b, XlaValue s_given, XlaValue q_given) {
+  const XlaValue s = b.convert(s_given, ElementType::kF64);
+  const XlaValue q = b.convert(q_given, ElementType::kF64);
   Dims all;
   for (int64_t i = 0; i < q.rank(); ++i) all.push_back(i);
   const XlaValue zero = b.zeros_like(q), one = b.ones_like(q);
-  const XlaValue pole = b.and_(b.le(q, zero), b.eq(q, b.floor(q)));
-  const XlaValue whole = b.eq(s, b.floor(s));
-  const XlaValue shifts = b.and_(b.and_(b.lt(q, zero), whole), b.not_(pole));
-  auto pending = [&](XlaValue at) { return b.and_(shifts, b.lt(at, zero)); };
-  auto unfinished = [&](const stablehlo::Values& v) { return b.reduce_or(pending(v[0]), all); };
-  auto add_term = [&](const stablehlo::Values& v) -> stablehlo::Values {
-    const XlaValue term = b.power(v[0], b.negate(s));
-    return {b.select(pending(v[0]), v[0] + 1, v[0]), b.select(pending(v[0]), v[1] + term, v[1])};
+  const XlaValue left = b.le(q, zero);
+  const XlaValue pole = b.and_(left, b.eq(q, b.floor(q)));
+  const XlaValue undefined = b.and_(left, b.ne(s, b.floor(s)));
+  const XlaValue regular = b.not_(b.or_(b.le(s, one), b.or_(pole, undefined)));
+  const auto negligible = [&](XlaValue term, XlaValue sum) {
+    constexpr double kHalfUnit = 0x1p-53;
+    return b.and_(b.lt(sum * -kHalfUnit, term), b.lt(term, sum * kHalfUnit));
   };
-  const auto shifted = b.while_({q, zero}, unfinished, add_term);
-  const XlaValue positive = b.select(b.le(shifted[0], zero), one, shifted[0]);
-  const XlaValue right = b.zeta(s, positive);
-  const XlaValue undefined = b.and_(b.lt(q, zero), b.not_(whole));
-  const XlaValue value = b.select(undefined, b.full_like(q, std::nan("")), right + shifted[1]);
-  return b.select(b.le(s, one), right, b.select(pole, b.full_like(q, kInfinity), value));
+
+  // State: how many terms followed the first, the last q + k, its power, the sum, which elements
+  // go on, and which have a remainder.
+  const XlaValue far = b.lt(q, b.full_like(q, -kNear));
+  const XlaValue start = b.select(far, q - b.floor(q) - kNear, q);
+  const XlaValue narrow = b.convert(start, q_given.element_type());
+  const XlaValue first =
+      far_left_terms(b, s, q) + b.convert(b.power(narrow, b.negate(s_given)), ElementType::kF64);
+  const auto some_go_on = [&](const stablehlo::Values& v) { return b.reduce_or(v[4], all); };
+  const auto add_term = [&](const stablehlo::Values& v) -> stablehlo::Values {
+    const XlaValue count = v[0] + 1, at = v[1] + 1, term = b.power(at, b.negate(s)),
+                   sum = v[3] + term;
+    const XlaValue done = b.and_(v[4], negligible(term, sum));
+    const XlaValue few = b.broadcast_to(b.lt(count, b.full_like(count, 9)), q.dims());
+    const XlaValue more = b.or_(few, b.le(at, b.full_like(at, 9)));
+    return {count,
+            b.select(v[4], at, v[1]),
+            b.select(v[4], term, v[2]),
+            b.select(v[4], sum, v[3]),
+            b.and_(b.and_(v[4], b.not_(done)), more),
+            b.and_(v[5], b.not_(done))};
+  };
+  const auto summed = b.while_(
+      {b.scalar(0, ElementType::kS32), start, zero, first, regular, regular}, some_go_on, add_term);
+  XlaValue value = with_remainder(b, summed[3], s, summed[1], summed[2]);
+  value = b.select(summed[5], value, summed[3]);
+
+  const XlaValue nan = b.full_like(q, std::nan("")), infinity = b.full_like(q, kInfinity);
+  value = b.select(undefined, nan, value);
+  value = b.select(pole, infinity, value);
+  value = b.select(b.lt(s, one), nan, value);
+  value = b.select(b.eq(s, one), infinity, value);
+  return b.convert(value, q_given.element_type());
 }
 const PointwiseOp kZeta{"aten::special_zeta", [](Args x) { return hurwitz_zeta(x.b, x[0], x[1]); }};
 

@@ -107,7 +107,12 @@ def test_edges():
     for name in ("gammainc", "gammaincc"):
         check_call(getattr(torch.special, name), (a, b))
         check_call(getattr(torch.special, name), (a.double(), b.double()))
-    check_call(torch.special.zeta, (torch.tensor([[1.0], [0.5], [3.0], [2.5]]), x))
+    s = torch.tensor([1.0, 0.5, 2.0, 3.0, 2.5, 7.0, 501.0, 5e6, 1e20, inf, -inf, nan]).unsqueeze(1)
+    far = torch.tensor([501.0, 1e-30, 4988429.2, -1001.2, -1025.4, -13437.7, -400000.7])
+    for q in (x, far):
+        check_call(torch.special.zeta, (s, q))
+        check_call(torch.special.zeta, (s.double(), q.double()))
+    check_call(lambda x: torch.polygamma(20, x), (x,))
 
 
 def test_polynomials_of_no_degree():
