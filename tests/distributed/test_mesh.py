@@ -95,11 +95,28 @@ def test_specs_that_are_none(entries, message):
         (([1, 2, 3, 4], (4,), ("x",)), "0 to 3"),
         (([], (0,), ("x",)), "no devices"),
         (([0.5, 1.0], (2,), ("x",)), "whole numbers"),
+        ((range(8), (-4, -2), ("x", "y")), "at least one device"),
     ],
     ids=str,
 )
 def test_meshes_that_are_none(arguments, message):
     with pytest.raises(ValueError, match=message):
+        xs.Mesh(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((range(4), None), "the size of each axis, got None"),
+        ((range(4), 4), "the size of each axis, got 4"),
+        ((range(4), "4"), "the size of each axis, got '4'"),
+        ((range(4), (2.0, 2)), "'float' object"),
+        ((range(4), (2, 2), (1, 0)), "names are strings"),
+    ],
+    ids=str,
+)
+def test_arguments_of_other_kinds(arguments, message):
+    with pytest.raises(TypeError, match=message):
         xs.Mesh(*arguments)
 
 

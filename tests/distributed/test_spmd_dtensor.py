@@ -13,6 +13,8 @@ from torch.distributed.tensor import (
     distribute_module,
     distribute_tensor,
 )
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from training import compile_count
 
 import torch_xla
 import torch_xla.distributed.spmd as xs
@@ -121,12 +123,60 @@ def test_made_where_they_lie(name):
 def test_redistribute():
     t = torch.arange(64.0).reshape(8, 8)
     cut = distribute_tensor(t, mesh_2d(), [Shard(0), Replicate()])
-    assert cut.redistribute(placements=[Replicate(), Shard(1)]) is cut
+    other = cut.redistribute(placements=[Replicate(), Shard(1)])
+    assert isinstance(other, xs.XLAShardedTensor)
+    assert list(other.placements) == [Replicate(), Shard(1)]
+    assert list(cut.placements) == [Shard(0), Replicate()]
+    other.mul_(2)
+    cut.full_tensor().mul_(3)
     torch_xla.sync()
-    assert spec_of(cut).startswith("{devices=[1,4,2]")
-    assert torch.equal(cut.cpu(), t)
+    assert spec_of(other).startswith("{devices=[1,4,2]")
+    assert torch.equal(cut.cpu(), t) and torch.equal(other.cpu(), 2 * t)
+    along = init_device_mesh("xla", (2, 4), mesh_dim_names=("a", "b"))["b"]
+    assert list(cut.redistribute(along, [Shard(1)]).placements) == [Replicate(), Shard(1)]
     with pytest.raises(ValueError, match="placements are missing"):
         cut.redistribute()
+
+
+def test_full_tensors():
+    t = torch.arange(64.0).reshape(8, 8)
+    cut = distribute_tensor(t.clone().requires_grad_(), mesh_2d(), [Shard(0), Shard(1)])
+    cut.full_tensor().pow(2).sum().backward()
+    assert torch.equal(cut.grad.cpu(), 2 * t)
+    whole = distribute_tensor(t, mesh_2d(), [Replicate(), Replicate()])
+    whole.full_tensor().zero_()  # which is no copy, as of a DTensor that is whole
+    assert not whole.any()
+
+
+def test_layers_that_gather_their_weight(metrics):
+    """A parameter that is used otherwise than it lies stays where it is, in one program."""
+    t = torch.randn(16, 8)
+    weight = nn.Parameter(distribute_tensor(t, mesh_2d(), [Shard(0), Replicate()]))
+    expected = nn.Parameter(t.clone())
+    optimizers = [torch.optim.AdamW([p], lr=1e-2) for p in (weight, expected)]
+    x = torch.randn(4, 16)
+    on_xla = x.to("xla")
+    for _ in range(3):
+        whole = weight.redistribute(placements=[Replicate(), Replicate()])
+        (on_xla @ whole).pow(2).mean().backward()
+        (x @ expected).pow(2).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        torch_xla.sync()
+        assert list(weight.placements) == [Shard(0), Replicate()]
+    assert compile_count() == 1
+    torch.testing.assert_close(weight.detach().cpu(), expected.detach())
+
+
+def test_dtensors_of_other_devices():
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        other = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (2,)), [Shard(0)])
+        with pytest.raises(ValueError, match=r"a plain tensor, not a DTensor over .*full_tensor"):
+            distribute_tensor(other, mesh_2d(), [Shard(0), Replicate()])
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_orders_that_placements_cannot_say():

@@ -1,5 +1,6 @@
 """Batches that go to the devices part by part."""
 
+import collections
 from collections import UserDict
 
 import pytest
@@ -109,11 +110,35 @@ def test_specs_say_where_they_apply():
     assert spec_of(t) == MATRIX_ROWS
 
 
+Pair = collections.namedtuple("Pair", "x y")
+
+
+@pytest.mark.parametrize("kind", [tuple, list, Pair._make])
+def test_a_spec_for_each_part(device, kind):
+    batch = kind([torch.ones(8, 2), torch.ones(8)])
+    specs = [xs.ShardingSpec(MESH, ("data", None)), xs.ShardingSpec(MESH, ("data",))]
+    ((x, y),) = got = list(pl.MpDeviceLoader([batch], device, input_sharding=specs))
+    assert type(got[0]) is type(batch)
+    assert spec_of(x) == MATRIX_ROWS and spec_of(y) == str(specs[1].xla_spec(y))
+    with pytest.raises(ValueError, match=r"for 1 parts, and the data of type .* not as many"):
+        xm.send_cpu_data_to_device(batch, device, specs[:1])
+    with pytest.raises(ValueError, match="for 2 parts, and the data of type Tensor"):
+        xm.send_cpu_data_to_device(batch[0], device, specs)
+
+
+def test_a_spec_for_no_tensor(device):
+    spec = xs.ShardingSpec(MESH, ("data", None, None))
+    with pytest.raises(
+        ValueError, match=r"for none of the tensors, of shapes \[\(8, 2\), \(8,\)\]"
+    ):
+        list(pl.MpDeviceLoader([(torch.ones(8, 2), torch.ones(8))], device, input_sharding=spec))
+
+
 @pytest.mark.parametrize("wrong", [3, ("data",), {"x": "data"}])
 def test_what_is_no_spec(device, wrong):
-    with pytest.raises(TypeError, match=r"a .*ShardingSpec, or a dict of them"):
+    with pytest.raises(TypeError, match=r"a .*ShardingSpec, or a dict or list of them"):
         pl.MpDeviceLoader([torch.ones(8)], device, input_sharding=wrong)
-    with pytest.raises(TypeError, match=r"a .*ShardingSpec, or a dict of them"):
+    with pytest.raises(TypeError, match=r"a .*ShardingSpec, or a dict or list of them"):
         xm.send_cpu_data_to_device([torch.ones(8)], device, wrong)
 
 

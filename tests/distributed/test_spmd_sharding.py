@@ -153,6 +153,13 @@ def test_what_is_no_tensor(call, what):
 def test_tensors_elsewhere():
     with pytest.raises(ValueError, match="is on cpu"):
         xs.mark_sharding(torch.ones(8), MESH, ("data",))
+    with pytest.raises(ValueError, match="is on cpu"):
+        xs.clear_sharding(torch.ones(8))
+
+
+def test_sparse_tensors():
+    with pytest.raises(ValueError, match=r"layout torch\.sparse_coo cannot be cut"):
+        xs.mark_sharding(torch.eye(8).to("xla").to_sparse(), MESH, ("data", None))
 
 
 def test_a_tensor_is_told_once():
@@ -505,6 +512,46 @@ def test_marks_with_gradients_constrain_both_ways():
     cut = xs.mark_sharding_with_gradients(a, MESH, ("data", "model"))
     (grad,) = torch.autograd.grad((cut * 3).sum(), a)
     assert spec_of(grad) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+
+
+def cube(t):
+    return xs.mark_sharding_with_gradients(t, MESH, ("data", "model")) ** 3
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda f: torch.func.grad(lambda t: f(t).sum()),
+        lambda f: torch.func.grad(lambda t: torch.func.grad(lambda u: f(u).sum())(t).sum()),
+        lambda f: lambda t: torch.func.jvp(f, (t,), (t,))[1],
+        lambda f: lambda t: torch.func.jvp(torch.func.grad(lambda u: f(u).sum()), (t,), (t,))[1],
+        lambda f: lambda t: torch.func.vmap(f)(torch.stack([t, t + 1])),
+        lambda f: lambda t: torch.func.vmap(f, 2, 1)(torch.stack([t, t + 1], 2)),
+        lambda f: lambda t: torch.func.vmap(torch.func.grad(lambda u: f(u).sum()))(t[None]),
+        lambda f: torch.func.jacrev(f),
+        lambda f: torch.func.jacfwd(f),
+    ],
+)
+def test_marks_within_transforms(transformed):
+    t = on_xla(8, 8)
+    got = transformed(cube)(t)
+    torch.testing.assert_close(got.cpu(), transformed(lambda t: t**3)(t.cpu()))
+
+
+def test_gradients_of_gradients_pass_marks():
+    t = on_xla(8, 8).requires_grad_()
+    (first,) = torch.autograd.grad(cube(t).sum(), t, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), t)
+    torch.testing.assert_close(second.cpu(), 6 * t.detach().cpu())
+    a, b = xs.shard_as(t, xs.mark_sharding(on_xla(8, 8), MESH, ("data", None)))
+    (first,) = torch.autograd.grad((a**3 * b).sum(), t, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), t)
+    torch.testing.assert_close(second.cpu(), 6 * t.detach().cpu() * b.cpu())
+
+
+def test_only_copies_are_cut_within_transforms():
+    with pytest.raises(ValueError, match="mark_sharding_with_gradients is what cuts"):
+        torch.func.grad(lambda t: xs.mark_sharding(t * 1, MESH, ("data", None)).sum())(on_xla(8, 8))
 
 
 @pytest.mark.parametrize("spec", [(None, "model"), ("model", None), (None, ("data", "model"))])

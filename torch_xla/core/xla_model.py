@@ -647,15 +647,14 @@ def check_input_sharding(input_sharding: Any) -> None:
     """Raises as `send_cpu_data_to_device` for an `input_sharding` that it cannot take."""
     if input_sharding is not None and not runtime.is_spmd():
         raise RuntimeError("input_sharding: call torch_xla.runtime.use_spmd() first")
-    for one in input_sharding.values() if isinstance(input_sharding, Mapping) else [input_sharding]:
-        if one is None or (hasattr(one, "can_apply") and hasattr(one, "apply")):
-            continue
-        if isinstance(one, Mapping):
-            check_input_sharding(one)
-            continue
+    if isinstance(input_sharding, Mapping | list | tuple):
+        parts = input_sharding
+        for part in parts.values() if isinstance(parts, Mapping) else parts:
+            check_input_sharding(part)
+    elif input_sharding is not None and not hasattr(input_sharding, "can_apply"):
         raise TypeError(
-            "input_sharding: a torch_xla.distributed.spmd.ShardingSpec, or a dict of them, not "
-            f"{type(one).__name__}"
+            "input_sharding: a torch_xla.distributed.spmd.ShardingSpec, or a dict or list of them, "
+            f"not {type(input_sharding).__name__}"
         )
 
 
@@ -669,13 +668,14 @@ def send_cpu_data_to_device(
         device: where to.
         input_sharding: in SPMD mode, a `torch_xla.distributed.spmd.ShardingSpec` by which tensors
             of its number of dimensions are cut; others are copied to each device. Or a dict of
-            such specs, or None, for the keys of `datas`, which is a dict then.
+            such specs, or None, for the keys of `datas`, which is a dict then; or a list or tuple
+            of them for the parts of `datas`, which is a list or tuple of as many.
 
     Raises:
         RuntimeError: if `input_sharding` is given outside SPMD mode.
         TypeError: if it is something else.
-        ValueError: if keys of `datas` are missing from `input_sharding`, or a tensor cannot be cut
-            so.
+        ValueError: if keys or parts of `datas` are missing from `input_sharding`, a spec is for no
+            tensor, or a tensor cannot be cut so.
     """
     check_input_sharding(input_sharding)
     if isinstance(input_sharding, Mapping):
@@ -690,12 +690,30 @@ def send_cpu_data_to_device(
         for key, value in datas.items():
             result[key] = send_cpu_data_to_device(value, device, input_sharding[key])
         return result
+    if isinstance(input_sharding, list | tuple):
+        if not isinstance(datas, list | tuple) or len(datas) != len(input_sharding):
+            raise ValueError(
+                f"input_sharding is for {len(input_sharding)} parts, and the data of type "
+                f"{type(datas).__name__} has not as many"
+            )
+        parts = [
+            send_cpu_data_to_device(value, device, part)
+            for value, part in zip(datas, input_sharding, strict=True)
+        ]
+        return type(datas)(*parts) if hasattr(datas, "_fields") else type(datas)(parts)
 
     def upload(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         sent = _XLAC._xla_tensors_from_aten(tensors, [str(device)])
-        for tensor in sent if input_sharding is not None else ():
-            if input_sharding.can_apply(tensor):
-                input_sharding.apply(tensor)
+        if input_sharding is None:
+            return sent
+        fitting = [tensor for tensor in sent if input_sharding.can_apply(tensor)]
+        if sent and not fitting:
+            raise ValueError(
+                f"input_sharding: {input_sharding} is for none of the tensors, of shapes "
+                f"{[tuple(tensor.shape) for tensor in sent]}"
+            )
+        for tensor in fitting:
+            input_sharding.apply(tensor)
         return sent
 
     def on_cpu(value: Any) -> bool:

@@ -116,7 +116,7 @@ def convert_to_xla_partition_spec(
     return tuple(None if not a else a[0] if len(a) == 1 else tuple(a) for a in axes)
 
 
-def _spec_over(
+def spec_over(
     what: str, tensor: torch.Tensor, device_mesh: AnyMesh, placements: Sequence[Placement]
 ) -> tuple[Mesh, PartitionSpec]:
     """Placements along the axes that are meant as a partition spec of the whole mesh."""
@@ -136,6 +136,12 @@ def _spec_over(
         return None if entry is None else axes[entry]
 
     return mesh, tuple(of_mesh(entry) for entry in spec)
+
+
+def _dtensor() -> type:
+    from torch.distributed.tensor import DTensor
+
+    return DTensor
 
 
 def _mesh_or_default(what: str, device_mesh: AnyMesh | None) -> AnyMesh:
@@ -166,6 +172,11 @@ def xla_distribute_tensor(
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"xla_distribute_tensor: a tensor, not {type(tensor).__name__}")
+    if isinstance(tensor, _dtensor()):
+        raise ValueError(
+            f"xla_distribute_tensor: a plain tensor, not a DTensor over {tensor.device_mesh}: take "
+            "its full_tensor()"
+        )
     if not tensor.is_leaf:
         raise RuntimeError("xla_distribute_tensor: it takes leaves, and the tensor is no leaf")
     what = "xla_distribute_tensor"
@@ -173,7 +184,7 @@ def xla_distribute_tensor(
     if placements is None:
         mesh, spec = convert_to_xla_mesh(device_mesh), (None,) * tensor.dim()
     else:
-        mesh, spec = _spec_over(what, tensor, device_mesh, placements)
+        mesh, spec = spec_over(what, tensor, device_mesh, placements)
     moved = tensor.detach().to("xla")
     return mark_sharding(moved, mesh, spec).requires_grad_(tensor.requires_grad)
 
@@ -227,7 +238,7 @@ class XLAActivation(XLAShardedTensor):
 def _activation(
     tensor: torch.Tensor, along: AnyMesh, placements: Sequence[Placement]
 ) -> XLAActivation:
-    mesh, spec = _spec_over("DTensor", tensor, along, placements)
+    mesh, spec = spec_over("DTensor", tensor, along, placements)
     cut = mark_sharding_with_gradients(tensor, mesh, spec).as_subclass(XLAActivation)
     cut._along, cut._placements = along, tuple(placements)
     return cut

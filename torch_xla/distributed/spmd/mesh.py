@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class Mesh:
         axis_names: names of the axes. Without any, axes are spoken of by number.
 
     Raises:
+        TypeError: if a size is no whole number, or a name no string.
         ValueError: if these do not fit together.
 
     >>> mesh = Mesh(range(8), (2, 4), ("data", "model"))
@@ -57,9 +58,13 @@ class Mesh:
             raise ValueError("Mesh: no devices")
         if not np.issubdtype(ids.dtype, np.integer):
             raise ValueError(f"Mesh: device_ids must be whole numbers, got {ids.dtype}")
+        if isinstance(mesh_shape, str) or not isinstance(mesh_shape, Iterable):
+            raise TypeError(f"Mesh: mesh_shape has the size of each axis, got {mesh_shape!r}")
         self.device_ids = ids
         self.mesh_shape = tuple(operator.index(size) for size in mesh_shape)
         self.axis_names = None if axis_names is None else tuple(axis_names)
+        if any(size < 1 for size in self.mesh_shape):
+            raise ValueError(f"Mesh: an axis has at least one device, got shape {self.mesh_shape}")
         if math.prod(self.mesh_shape) != ids.size:
             raise ValueError(
                 f"Mesh: a grid of shape {self.mesh_shape} has {math.prod(self.mesh_shape)} places "
@@ -70,6 +75,8 @@ class Mesh:
                 f"Mesh: device_ids must be 0 to {ids.size - 1}, each once: got {ids.tolist()}"
             )
         if self.axis_names is not None:
+            if not all(isinstance(name, str) for name in self.axis_names):
+                raise TypeError(f"Mesh: axis names are strings, got {self.axis_names}")
             if len(self.axis_names) != len(self.mesh_shape):
                 raise ValueError(
                     f"Mesh: {len(self.axis_names)} axis names {self.axis_names} for a grid of "

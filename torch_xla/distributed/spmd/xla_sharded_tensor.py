@@ -164,7 +164,7 @@ class XLAShardedTensor(torch.Tensor):
         *,
         async_op: bool = False,
     ) -> XLAShardedTensor:
-        """Cuts the tensor otherwise, in place, and returns it.
+        """A tensor equal to this one that is cut otherwise, as is its gradient.
 
         Args:
             device_mesh: by default its own.
@@ -178,14 +178,14 @@ class XLAShardedTensor(torch.Tensor):
 
         if placements is None:
             raise ValueError("redistribute: placements are missing")
-        mesh = api.convert_to_xla_mesh(device_mesh or self.device_mesh)
-        spec = api.convert_to_xla_partition_spec(self, placements)
-        xla_sharding.annotate_custom_sharding(self, mesh, spec)
-        return self
+        along = self.device_mesh if device_mesh is None else device_mesh
+        mesh, spec = api.spec_over("redistribute", self, along, placements)
+        return XLAShardedTensor(xla_sharding.mark_sharding_with_gradients(self, mesh, spec))
 
-    def full_tensor(self) -> torch.Tensor:
-        """The whole tensor, as a plain one."""
-        return self.global_tensor
+    def full_tensor(self, **_: Any) -> torch.Tensor:
+        """The whole tensor, as a plain one; of a tensor that is cut, a copy."""
+        whole = self.global_tensor
+        return whole if sharding_type(self) == ShardingType.REPLICATED else whole.clone()
 
     def to_local(self, **_: Any) -> torch.Tensor:
         """The whole tensor, as a plain one: the only process has all parts of it."""

@@ -107,6 +107,12 @@ def _sharding_for(what: str, t: torch.Tensor, mesh: Mesh, partition_spec: Partit
         raise TypeError(f"{what}: a tensor, not {type(t).__name__}")
     if t.device.type != "xla":
         raise ValueError(f"{what}: the tensor is on {t.device}; move it to 'xla' first")
+    if t.layout != torch.strided:
+        raise ValueError(f"{what}: a tensor of layout {t.layout} cannot be cut")
+    if torch._C._functorch.is_functorch_wrapped_tensor(t):
+        raise ValueError(
+            f"{what}: inside a transform of torch.func, mark_sharding_with_gradients is what cuts"
+        )
     spec = partition_spec if isinstance(partition_spec, tuple | list) else (partition_spec,)
     if len(spec) != t.dim():
         raise ValueError(
@@ -155,6 +161,8 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Undoes `mark_sharding`, in place: the tensor lies whole on each device. Returns it, plain."""
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"clear_sharding: a tensor, not {type(t).__name__}")
+    if t.device.type != "xla":
+        raise ValueError(f"clear_sharding: the tensor is on {t.device}, where nothing is cut")
     _XLAC._xla_clear_sharding(t)
     return unwrap_sharded_tensor(t)
 
@@ -164,18 +172,35 @@ class MarkShardingFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
+        torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
     ) -> torch.Tensor:
         """See `mark_sharding_with_gradients`."""
-        ctx.sharding = _sharding_for(
-            "mark_sharding_with_gradients", torch_tensor, mesh, partition_spec
-        )
-        return _XLAC._xla_constrain_sharding(torch_tensor, ctx.sharding)
+        what = "mark_sharding_with_gradients"
+        sharding = _sharding_for(what, torch_tensor, mesh, partition_spec)
+        return _XLAC._xla_constrain_sharding(torch_tensor, sharding)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        """Keeps how the tensor is cut."""
+        _, *ctx.mesh_and_spec = inputs
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """The gradient, cut as the tensor."""
-        return _XLAC._xla_constrain_sharding(grad_output, ctx.sharding), None, None
+        """The gradient, cut as the tensor; it has a gradient too."""
+        return MarkShardingFunction.apply(grad_output, *ctx.mesh_and_spec), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        """The tangent, cut as the tensor."""
+        return MarkShardingFunction.apply(tangent, *ctx.mesh_and_spec)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], t: torch.Tensor, mesh: Mesh, spec: PartitionSpec
+    ) -> tuple[torch.Tensor, int]:
+        """The batch lies whole, and each of its tensors as told."""
+        each = spec if isinstance(spec, tuple | list) else (spec,)
+        return MarkShardingFunction.apply(t.movedim(in_dims[0], 0), mesh, (None, *each)), 0
 
 
 def mark_sharding_with_gradients(
@@ -242,7 +267,7 @@ class _Constrain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _XLAC._xla_constrain_sharding(grad, ctx.sharding), None
+        return _Constrain.apply(grad, ctx.sharding), None
 
 
 # --- Wrapping ---
