@@ -73,6 +73,14 @@ def test_gradients(device):
     assert x.grad.tolist() == [[3.5, 3.5], [3.5, 3.5]]
 
 
+def test_gradients_of_gradients(device):
+    x = torch.ones(2, 2, device=device, requires_grad=True)
+    total = (xf.all_gather(x, 1) ** 3).sum() + (xf.all_reduce("sum", x, scale=0.5) ** 3).sum()
+    (slope,) = torch.autograd.grad(total, x, create_graph=True)
+    slope.sum().backward()
+    assert x.grad.tolist() == [[6.75, 6.75], [6.75, 6.75]]
+
+
 def test_rendezvous_gives_back_what_was_brought():
     assert xm.rendezvous("tag", b"payload") == [b"payload"]
     assert xm.xla_rendezvous(b"payload") == [b"payload"]

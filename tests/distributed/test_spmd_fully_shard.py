@@ -180,6 +180,23 @@ def test_mixed_precision():
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 
 
+def test_gradients_of_gradients():
+    torch.manual_seed(0)
+    net, x = Net(), torch.randn(8, 16)
+    sharded = fully_shard(copy.deepcopy(net).to("xla"), mesh=row())
+    for model, t in ((net, x), (sharded, on_rows(x))):
+        model(t).pow(3).sum().backward(create_graph=True)
+        slopes = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        penalty = sum(slope.pow(2).sum() for slope in slopes)
+        for parameter, grad in zip(
+            model.parameters(), torch.autograd.grad(penalty, list(model.parameters())), strict=True
+        ):
+            parameter.grad = grad
+    for got, expected in zip(sharded.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(got.grad.cpu(), expected.grad, rtol=1e-3, atol=1e-3)
+
+
 def test_recurrent_modules_see_it_too():
     class Recurrent(nn.Module):
         def __init__(self):

@@ -253,6 +253,33 @@ def test_gradients_of_scatter_and_gather():
     torch.testing.assert_close(t.grad.cpu(), 2 * whole)
 
 
+def test_gradients_of_gradients():
+    torch.manual_seed(0)
+    model = Mlp()
+    on_xla = Mlp()
+    on_xla.load_state_dict(model.state_dict())
+    on_xla.to("xla")
+    x = torch.randn(4, 8)
+    for forward, t in ((model, x), (on_xla.by_hand, x.to("xla"))):
+        t.requires_grad_()
+        (slope,) = torch.autograd.grad((forward(t) ** 2).mean(), t, create_graph=True)
+        (slope**2).sum().backward()
+    for got, expected in zip(on_xla.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_of_gradients_of_scatter_and_gather():
+    whole = counted(8, 16)
+    t = whole.to("xla").requires_grad_()
+    piece = xs.enable_manual_sharding(t, ("data", "model"), MESH)
+    share = xs.manual_reduce_scatter(piece**3, "model", 1, MESH)
+    rows = xs.manual_all_gather(share, "model", 1, MESH)
+    total = xs.disable_manual_sharding(rows, ("data", None), (8, 4), MESH).sum()
+    (slope,) = torch.autograd.grad(total, t, create_graph=True)
+    slope.sum().backward()
+    torch.testing.assert_close(t.grad.cpu(), 6 * whole)
+
+
 def test_only_sums_have_gradients():
     t = torch.ones(8, 8).to("xla").requires_grad_()
     piece = xs.enable_manual_sharding(t, ("data", None), MESH)

@@ -26,7 +26,7 @@ class AllReduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         reduce_type, scale, groups = ctx.arguments
-        return xm.all_reduce(reduce_type, grad_output, scale, groups), None, None, None
+        return AllReduce.apply(grad_output, reduce_type, scale, groups), None, None, None
 
 
 class AllGather(torch.autograd.Function):
@@ -39,7 +39,7 @@ class AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        total = xm.all_reduce(xm.REDUCE_SUM, grad_output)
+        total = AllReduce.apply(grad_output, xm.REDUCE_SUM, 1.0, None)
         return total.narrow(ctx.dim, xm.get_ordinal() * ctx.size, ctx.size), None
 
 

@@ -36,7 +36,7 @@ from torch_xla._extension import _XLAC
 from torch_xla.core.xla_model import optimization_barrier_
 from torch_xla.distributed.spmd.api import convert_to_xla_mesh
 from torch_xla.distributed.spmd.mesh import Mesh, MeshAxes
-from torch_xla.distributed.spmd.xla_sharding import annotate_custom_sharding
+from torch_xla.distributed.spmd.xla_sharding import Constrain, annotate_custom_sharding
 
 __all__ = ["XlaFSDPModule", "fully_shard"]
 
@@ -131,14 +131,13 @@ class _Gather(torch.autograd.Function):
     def forward(
         ctx: Any, value: torch.Tensor, cut: Any, whole: Any, reduce_dtype: torch.dtype | None
     ) -> torch.Tensor:
-        ctx.cut, ctx.reduce_dtype = cut, reduce_dtype
+        ctx.cut, ctx.whole, ctx.reduce_dtype = cut, whole, reduce_dtype
         return _XLAC._xla_constrain_sharding(value, whole)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        dtype = grad.dtype
-        summed = _XLAC._xla_constrain_sharding(grad.to(ctx.reduce_dtype or dtype), ctx.cut)
-        return summed.to(dtype), None, None, None
+        cast = grad.to(ctx.reduce_dtype or grad.dtype)
+        return Constrain.apply(cast, ctx.cut, ctx.whole).to(grad.dtype), None, None, None
 
 
 @dataclass(eq=False)

@@ -95,8 +95,8 @@ class _Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        total = _XLAC._xla_spmd_all_reduce("sum", grad, 1.0, _groups_of_copies(ctx.sharding))
-        return _XLAC._spmd_shard_to_full_shape(total, ctx.sharding, ctx.shape, grad.dtype), None
+        total = _AllReduce.apply(grad, _groups_of_copies(ctx.sharding), "sum")
+        return _Leave.apply(total, ctx.sharding, ctx.shape), None
 
 
 class _Leave(torch.autograd.Function):
@@ -109,7 +109,7 @@ class _Leave(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        piece = _XLAC._spmd_full_to_shard_shape(grad, ctx.sharding)
+        piece = _Enter.apply(grad, ctx.sharding)
         copies = len(_groups_of_copies(ctx.sharding)[0])
         return (piece if copies == 1 else piece / copies), None, None
 
@@ -125,7 +125,7 @@ class _AllReduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         _check_sum("manual_all_reduce", ctx.reduce_type)
-        return _XLAC._xla_spmd_all_reduce("sum", grad, 1.0, ctx.groups), None, None
+        return _AllReduce.apply(grad, ctx.groups, "sum"), None, None
 
 
 class _ReduceScatter(torch.autograd.Function):
@@ -139,7 +139,7 @@ class _ReduceScatter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         _check_sum("manual_reduce_scatter", ctx.reduce_type)
-        return _XLAC._xla_spmd_all_gather(grad, ctx.dim, ctx.groups), None, None, None
+        return _AllGather.apply(grad, ctx.groups, ctx.dim), None, None, None
 
 
 class _AllGather(torch.autograd.Function):
@@ -150,9 +150,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        count = len(ctx.groups[0])
-        piece = _XLAC._xla_spmd_reduce_scatter("sum", grad, 1.0, ctx.dim, count, ctx.groups)
-        return piece, None, None
+        return _ReduceScatter.apply(grad, ctx.groups, "sum", ctx.dim), None, None
 
 
 def _check_sum(what: str, reduce_type: str) -> None:

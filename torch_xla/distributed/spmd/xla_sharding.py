@@ -256,18 +256,22 @@ def _alike(x: Any, y: Any) -> tuple[Any, Any]:
     sharding = _XLAC._xla_get_sharding(x) or _XLAC._xla_get_sharding(y)
     if sharding is None:
         raise ValueError("shard_as: of neither tensor is it known how it is cut: mark one first")
-    return _Constrain.apply(x, sharding), _Constrain.apply(y, sharding)
+    return Constrain.apply(x, sharding, sharding), Constrain.apply(y, sharding, sharding)
 
 
-class _Constrain(torch.autograd.Function):
+class Constrain(torch.autograd.Function):
+    """A copy of a tensor cut as a `_XLAC.Sharding` says; its gradient as another says."""
+
     @staticmethod
-    def forward(ctx: Any, t: torch.Tensor, sharding: Any) -> torch.Tensor:
-        ctx.sharding = sharding
+    def forward(ctx: Any, t: torch.Tensor, sharding: Any, of_gradient: Any) -> torch.Tensor:
+        """`t` has as many dimensions as the shardings."""
+        ctx.sharding, ctx.of_gradient = sharding, of_gradient
         return _XLAC._xla_constrain_sharding(t, sharding)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _Constrain.apply(grad, ctx.sharding), None
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """The gradient, whose own gradient is cut as the tensor."""
+        return Constrain.apply(grad, ctx.of_gradient, ctx.sharding), None, None
 
 
 # --- Wrapping ---
