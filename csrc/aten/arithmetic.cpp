@@ -37,6 +37,22 @@ XlaValue quotient_of(Args x) {
   return b.divide(b.abs(x[0]), b.select(negative, b.negate(x[1]), x[1]));
 }
 
+// ac - bd + (ad + bc) i, each product rounded before they are added, as on CPU. XLA's own complex
+// product leaves LLVM free to fuse one into the sum, which is an infinity where both overflow and
+// should be NaN; the selects, which change nothing, keep both products.
+XlaValue product_of(Args x) {
+  Builder& b = x.b;
+  if (!stablehlo::is_complex(x[0].element_type())) return b.multiply(x[0], x[1]);
+  const XlaValue real = b.real(x[0]), imag = b.imag(x[0]);
+  const XlaValue other_real = b.real(x[1]), other_imag = b.imag(x[1]);
+  const auto sum = [&](XlaValue p, XlaValue q) {
+    const XlaValue cancel = b.and_(b.is_inf(p), b.eq(p, b.negate(q)));
+    return b.select(cancel, b.full_like(p, std::nan("")), b.add(p, q));
+  };
+  return b.complex(sum(b.multiply(real, other_real), b.negate(b.multiply(imag, other_imag))),
+                   sum(b.multiply(real, other_imag), b.multiply(imag, other_real)));
+}
+
 }  // namespace
 
 // --- add, sub (self + alpha * other), mul, div, maximum, minimum ---
@@ -47,7 +63,7 @@ const PointwiseOp kAddScaled{"aten::add",
 const PointwiseOp kSub{"aten::sub", [](Args x) { return x.b.subtract(x[0], x[1]); }};
 const PointwiseOp kSubScaled{"aten::sub",
                              [](Args x) { return x.b.subtract(x[0], x.b.multiply(x[2], x[1])); }};
-const PointwiseOp kMul{"aten::mul", [](Args x) { return x.b.multiply(x[0], x[1]); }};
+const PointwiseOp kMul{"aten::mul", [](Args x) { return product_of(x); }};
 const PointwiseOp kDiv{"aten::div", [](Args x) { return x.b.divide(x[0], x[1]); }};
 const PointwiseOp kDivShared{"aten::div", [](Args x) { return quotient_of(x); }};
 const PointwiseOp kMaximum{"aten::maximum", [](Args x) { return x.b.maximum(x[0], x[1]); }};

@@ -46,3 +46,32 @@ def test_ordinary_numbers(device, name):
         (gradient,) = torch.autograd.grad(result.abs().sum(), x)
         gradients.append((result.detach().cpu(), gradient.cpu()))
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_products_round_as_on_cpu(device, dtype):
+    """Each real product is rounded before it is added: infinities cancel to NaN, numbers to 0."""
+    huge = torch.finfo(dtype).max / 2
+    parts = torch.tensor([0.0, 1.1, -501.0, 1001.2, huge, -huge, float("inf"), float("nan")])
+    parts = parts.to(dtype.to_real())
+    numbers = torch.complex(*torch.meshgrid(parts, parts, indexing="ij")).flatten()
+    a, b = (t.contiguous() for t in torch.broadcast_tensors(numbers[:, None], numbers))
+    torch.testing.assert_close(
+        (a.to(device) * b.to(device)).cpu(), a * b, rtol=0, atol=0, equal_nan=True
+    )
+
+
+def test_linear_layers_have_gradients_of_gradients(device):
+    generator = torch.Generator().manual_seed(0)
+    tensors = [
+        torch.randn(*size, dtype=torch.complex64, generator=generator)
+        for size in ((5, 3), (4, 3), (4,))
+    ]
+    results = []
+    for where in ("cpu", device):
+        leaves = [t.to(where).requires_grad_() for t in tensors]
+        y = torch.nn.functional.linear(*leaves)
+        slopes = torch.autograd.grad((y * y * y.conj()).real.sum(), leaves, create_graph=True)
+        total = sum((slope * slope.conj()).real.sum() for slope in slopes)
+        results.append([g.cpu() for g in torch.autograd.grad(total, leaves)])
+    torch.testing.assert_close(results[1], results[0])

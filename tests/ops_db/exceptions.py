@@ -24,6 +24,12 @@ LESS_ACCURATE: list[tuple[str, str, str, str]] = [
     ),
 ]
 
+# Entries and dtypes of which CPU computes other values where memory is strided, with the reason:
+# values are compared where it is not.
+DIFFERS_BY_STRIDE: dict[tuple[str, str], str] = {
+    ("mul", "complex64"): "the strided loop fuses products into sums, where both may overflow",
+}
+
 # Operators with errors about numbers in tensors: the read of their result raises.
 ABOUT_VALUES = {"multinomial"}
 

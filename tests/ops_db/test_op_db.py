@@ -10,7 +10,7 @@ import fnmatch
 
 import pytest
 import torch
-from exceptions import ABOUT_VALUES, LESS_ACCURATE
+from exceptions import ABOUT_VALUES, DIFFERS_BY_STRIDE, LESS_ACCURATE
 from harness import DEVICE, differentiable
 from runs import (
     Run,
@@ -154,7 +154,12 @@ def test_noncontiguous(op, dtype):
 def test_reference(op, dtype):
     torch.manual_seed(0)
     chosen = spread(op.reference_inputs("cpu", dtype), 16, 400)
-    compare([forward(op, op.op, sample) for sample in chosen], accuracy_of(op, dtype))
+    runs = [forward(op, op.op, sample) for sample in chosen]
+    if (op.name, str(dtype).removeprefix("torch.")) in DIFFERS_BY_STRIDE:
+        for sample, run in zip(chosen, runs, strict=True):
+            tensors = [t for t in (sample.input, *sample.args) if isinstance(t, torch.Tensor)]
+            run.values = run.values and all(t.is_contiguous() for t in tensors)
+    compare(runs, accuracy_of(op, dtype))
 
 
 # --- In-place and out= ---
