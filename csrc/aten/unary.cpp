@@ -64,8 +64,11 @@ XlaValue either(Args x) {
 // --- exponentials, logarithms, roots ---
 
 const PointwiseOp kExp2{"aten::exp2", [](Args x) {
-                          if (is_float(x[0])) return x.b.power(x.number(2), x[0]);
-                          return x.b.exponential(x[0] * std::numbers::ln2);
+                          Builder& b = x.b;
+                          if (is_float(x[0])) return b.power(x.number(2), x[0]);
+                          const XlaValue real = b.real(x[0]) * std::numbers::ln2;
+                          const XlaValue imag = b.imag(x[0]) * std::numbers::ln2;
+                          return complex_math::exp(b, b.complex(real, imag));
                         }};
 const PointwiseOp kExpm1{"aten::expm1",
                          either<&Builder::exponential_minus_one, complex_math::expm1>};

@@ -8,7 +8,19 @@ import torch
 
 PARTS = [torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.5, -2.0, 1e30]
 NAMES = (
-    *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "sigmoid"),
+    *(
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sigmoid",
+    ),
     *("sgn", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
