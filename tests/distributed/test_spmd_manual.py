@@ -209,13 +209,17 @@ class Mlp(nn.Module):
         return xs.disable_manual_sharding(y, ("data", None), x.shape, MESH)
 
 
-def test_gradients_are_those_of_the_whole():
+def equal_mlps():
+    """One on CPU, its equal on xla, and an input."""
     torch.manual_seed(0)
     model = Mlp()
     on_xla = Mlp()
     on_xla.load_state_dict(model.state_dict())
-    on_xla.to("xla")
-    x = torch.randn(4, 8)
+    return model, on_xla.to("xla"), torch.randn(4, 8)
+
+
+def test_gradients_are_those_of_the_whole():
+    model, on_xla, x = equal_mlps()
     there = x.to("xla").requires_grad_()
     here = x.clone().requires_grad_()
     (model(here) ** 2).mean().backward()
@@ -254,12 +258,7 @@ def test_gradients_of_scatter_and_gather():
 
 
 def test_gradients_of_gradients():
-    torch.manual_seed(0)
-    model = Mlp()
-    on_xla = Mlp()
-    on_xla.load_state_dict(model.state_dict())
-    on_xla.to("xla")
-    x = torch.randn(4, 8)
+    model, on_xla, x = equal_mlps()
     for forward, t in ((model, x), (on_xla.by_hand, x.to("xla"))):
         t.requires_grad_()
         (slope,) = torch.autograd.grad((forward(t) ** 2).mean(), t, create_graph=True)

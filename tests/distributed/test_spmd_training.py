@@ -99,12 +99,26 @@ def test_rounding_decides_no_turn_of_resnet():
     assert LEAST_MARGIN < margin.value < 1e-3
 
 
+def assert_as_on_one_device(name: str, got: Run, dtype: torch.dtype) -> None:
+    exact = on_one_device(name, torch.float64)
+    if dtype == torch.float64:
+        assert_same(got, exact, rtol=1e-9, atol=1e-9)
+    else:
+        expected = on_one_device(name, dtype)
+        assert_same(got, expected, rtol=1e-4, atol=ATOL.get(name, 1e-5), exact=exact)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", MODELS)
-def test_trains_as_on_one_device(device, metrics, name, layout):
+@pytest.mark.parametrize(
+    "name, dtype", [*((name, torch.float32) for name in MODELS), ("resnet18", torch.float64)]
+)
+def test_trains_as_on_one_device(device, metrics, name, dtype, layout):
     case = make_case(name)
-    inner = copy.deepcopy(case.model).to(device)
-    batch = {key: tensor.to(device) for key, tensor in case.batch.items()}
+    inner = copy.deepcopy(case.model).to(dtype).to(device)
+    batch = {
+        key: tensor.to(device, dtype if tensor.is_floating_point() else None)
+        for key, tensor in case.batch.items()
+    }
     model = LAYOUTS[layout](inner, batch)
     optimizer = OPTIMIZERS[name](model.parameters())
     told = specs(model.parameters())
@@ -124,13 +138,7 @@ def test_trains_as_on_one_device(device, metrics, name, layout):
         state = [t for t in optimizer.state[parameter].values() if t.shape == parameter.shape]
         assert state and set(specs(state)) == {spec}
     state = {key: tensor.detach().cpu() for key, tensor in model.state_dict().items()}
-    assert_same(
-        Run([loss.item() for loss in losses], state),
-        on_one_device(name, torch.float32),
-        rtol=1e-4,
-        atol=ATOL.get(name, 1e-5),
-        exact=on_one_device(name, torch.float64),
-    )
+    assert_as_on_one_device(name, Run([loss.item() for loss in losses], state), dtype)
     # What is cut takes its part of the memory on each device, and is most of the model.
     cut = {p: spec for p, spec in zip(model.parameters(), kept, strict=True) if "devices=" in spec}
     if layout == "data":

@@ -651,7 +651,9 @@ def check_input_sharding(input_sharding: Any) -> None:
         parts = input_sharding
         for part in parts.values() if isinstance(parts, Mapping) else parts:
             check_input_sharding(part)
-    elif input_sharding is not None and not hasattr(input_sharding, "can_apply"):
+    elif input_sharding is not None and not (
+        hasattr(input_sharding, "can_apply") and hasattr(input_sharding, "apply")
+    ):
         raise TypeError(
             "input_sharding: a torch_xla.distributed.spmd.ShardingSpec, or a dict or list of them, "
             f"not {type(input_sharding).__name__}"

@@ -138,12 +138,6 @@ def spec_over(
     return mesh, tuple(of_mesh(entry) for entry in spec)
 
 
-def _dtensor() -> type:
-    from torch.distributed.tensor import DTensor
-
-    return DTensor
-
-
 def _mesh_or_default(what: str, device_mesh: AnyMesh | None) -> AnyMesh:
     mesh = device_mesh if device_mesh is not None else get_global_mesh()
     if mesh is None:
@@ -172,7 +166,9 @@ def xla_distribute_tensor(
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"xla_distribute_tensor: a tensor, not {type(tensor).__name__}")
-    if isinstance(tensor, _dtensor()):
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(tensor, DTensor):
         raise ValueError(
             f"xla_distribute_tensor: a plain tensor, not a DTensor over {tensor.device_mesh}: take "
             "its full_tensor()"
