@@ -159,8 +159,8 @@ XlaValue with_remainder(Builder& b, XlaValue sum, XlaValue s, XlaValue end, XlaV
   return value;
 }
 
-// The sum of (q + k)^-s for k = 0, 1, ... as long as q + k < -kNear, for whole s and q that is not;
-// 0 elsewhere. That is (-1)^s (zeta(s, kNear + 1 - f) - zeta(s, 1 - q)), f the fraction of q.
+// The sum of (q + k)^-s for k = 0, 1, ... as long as q + k < -kNear, for whole s and q < -kNear
+// that is not. That is (-1)^s (zeta(s, kNear + 1 - f) - zeta(s, 1 - q)), f the fraction of q.
 constexpr double kNear = 1024;
 XlaValue far_left_terms(Builder& b, XlaValue s, XlaValue q) {
   const auto zeta = [&](XlaValue start) {
@@ -169,15 +169,13 @@ XlaValue far_left_terms(Builder& b, XlaValue s, XlaValue q) {
   };
   const XlaValue sum = zeta(b.floor(q) - q + (kNear + 1)) - zeta(1 - q);
   const XlaValue odd = b.ne(s * 0.5, b.floor(s * 0.5));
-  const XlaValue far = b.lt(q, b.full_like(q, -kNear));
-  return b.select(far, b.select(odd, b.negate(sum), sum), b.zeros_like(q));
+  return b.select(odd, b.negate(sum), sum);
 }
 
 // Hurwitz's zeta function for s > 1, the sum over k >= 0 of (q + k)^-s: nine terms and as many more
 // as bring q + k above 9, then what is left. As on CPU, in f64 but for the first term, and in the
 // same order, which decide what comes out where terms overflow; only those far left of 0 are added
-// at once.
-// Infinite at the poles 0, -1, -2, ... of q; NaN for other negative q unless s is whole.
+// at once. Infinite at the poles 0, -1, -2, ... of q; NaN for other negative q unless s is whole.
 XlaValue hurwitz_zeta(Builder& b, XlaValue s_given, XlaValue q_given) {
   const XlaValue s = b.convert(s_given, ElementType::kF64);
   const XlaValue q = b.convert(q_given, ElementType::kF64);
@@ -198,8 +196,8 @@ XlaValue hurwitz_zeta(Builder& b, XlaValue s_given, XlaValue q_given) {
   const XlaValue far = b.lt(q, b.full_like(q, -kNear));
   const XlaValue start = b.select(far, q - b.floor(q) - kNear, q);
   const XlaValue narrow = b.convert(start, q_given.element_type());
-  const XlaValue first =
-      far_left_terms(b, s, q) + b.convert(b.power(narrow, b.negate(s_given)), ElementType::kF64);
+  const XlaValue first = b.select(far, far_left_terms(b, s, q), zero) +
+                         b.convert(b.power(narrow, b.negate(s_given)), ElementType::kF64);
   const auto some_go_on = [&](const stablehlo::Values& v) { return b.reduce_or(v[4], all); };
   const auto add_term = [&](const stablehlo::Values& v) -> stablehlo::Values {
     const XlaValue count = v[0] + 1, at = v[1] + 1, term = b.power(at, b.negate(s)),
